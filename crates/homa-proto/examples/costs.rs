@@ -7,10 +7,10 @@
 //! cargo run --profile dist -p homa-proto --example costs -- --write crates/homa-proto/instructions.txt
 //! ```
 //!
-//! Two endpoints exchange packets directly. After each burst, the polls of the drive contract are made, as in
-//! a runtime. Everything on both sides is counted: grants, acknowledgements, timers, and the start and end of
-//! each RPC. Payload is only a length. Instructions are counted by valgrind's callgrind; nanoseconds are
-//! measured natively.
+//! Two endpoints exchange packets directly. After each burst, the endpoint is polled as the drive contract
+//! requires, as in a runtime. Everything on both sides is counted: grants, acknowledgements, timers, and the
+//! start and end of each RPC. Payload is represented by its length only. Instructions are counted by
+//! valgrind's callgrind; nanoseconds are measured natively.
 //!
 //! With `--check`, only instructions are counted and compared with the file.
 
@@ -172,7 +172,7 @@ const CASES: [Case; 2] = [
 ];
 
 impl Case {
-    /// The measured part; returns the units of work done.
+    /// Runs the measured part, and returns the units of work done.
     #[inline(never)]
     fn measured(&self, pair: &mut Pair, rpcs: u64) -> u64 {
         let before = pair.data_packets();
@@ -197,7 +197,7 @@ impl Case {
     }
 }
 
-/// The entry point under callgrind; returns the counted units of work.
+/// Entry point under callgrind. Returns the counted units of work.
 fn inner(name: &str) -> Option<u64> {
     let case = CASES.iter().find(|case| case.name == name)?;
     let mut pair = Pair::new();

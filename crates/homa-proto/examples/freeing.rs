@@ -1,18 +1,18 @@
-//! Measures how long the next packet waits while many RPCs, or a large one, end.
+//! Measures how long the next packet waits while many RPCs end, or a large RPC ends.
 //!
 //! ```text
 //! cargo run --release -p homa-proto --example freeing [CASE]
 //! ```
 //!
 //! Each case is set up, then one event happens, and the endpoint is driven as in a runtime until all RPCs
-//! have ended: a packet of another RPC, then the due timers, each followed by the polls for events and for
-//! packets to send. A packet that arrives during one of these calls waits for the whole call including its
-//! polls; that is the delay.
+//! have ended: a packet of another RPC, then the due timers, each followed by polls for events and for
+//! packets to send. A packet that arrives during one of these calls waits for the whole call and its polls.
+//! This is the delay that is measured.
 //!
 //! All repeats make the same calls. Three figures describe the longest call. Two are the median and the
-//! minimum, over the repeats, of each repeat's longest call; preemption by other work of the machine counts
-//! as delay in them. For the third, each call is represented by its fastest repeat, so that preemption does
-//! not count. CASE limits the run to cases whose name contains it.
+//! minimum, over the repeats, of each repeat's longest call; they include preemption by other work on the
+//! machine. For the third, each call is represented by its fastest repeat, which excludes preemption. CASE
+//! limits the run to cases whose names contain it.
 
 use std::hint::black_box;
 use std::net::SocketAddr;
@@ -23,11 +23,11 @@ use homa_proto::{CallOptions, Config, Endpoint, Event, MS, Reassembly, RpcKey, R
 use homa_trace::Trace;
 
 const REPEATS: usize = 5;
-/// The calls that the next packet may wait for.
+/// Maximum duration of a call.
 const LIMIT_US: f64 = 20.0;
 const RPCS: u32 = 10_000;
 const SERVER_PORT: u16 = 99;
-/// The peer of the other RPC, and the first of the peers whose RPCs end.
+/// The peer of the RPC that goes on, and the first of the peers whose RPCs end.
 const PROBE: u32 = 0;
 const FIRST: u32 = 1;
 /// Length of requests that are one unscheduled packet.
@@ -35,7 +35,7 @@ const SMALL: u32 = 100;
 /// Payload bytes of each packet of the other RPC, whose message never ends.
 const STEP: u32 = 16;
 const ENDLESS: u32 = 1 << 30;
-/// Maximum number of calls after the last RPC has ended: the remaining work is a sweep of the table.
+/// Maximum number of calls after the last RPC has ended. The remaining work is a sweep of the table.
 const MOST_CALLS_AFTER: usize = 8_192;
 
 /// Payload is not stored. The key of a message is recorded when its first bytes arrive.
@@ -50,8 +50,8 @@ impl Reassembly for Keys {
     }
 }
 
-/// Nanoseconds of one call with its polls: until all events were returned, and until all packets were
-/// returned as well.
+/// Durations of one call with its polls, in nanoseconds: until all events were returned, and until all
+/// packets were returned as well.
 #[derive(Clone, Copy)]
 struct Delay {
     told_ns: u64,
@@ -182,7 +182,7 @@ impl Rig {
         self.endpoint.rpc_id(sent.expect("within the limits")).expect("it has just begun")
     }
 
-    /// Requests of our client to `peers` peers in turn, all of them sent.
+    /// Sends requests of our client to `peers` peers in turn.
     fn calls(&mut self, count: u32, peers: u32) {
         for n in 0..count {
             self.send_request(self.client_port, FIRST + n % peers, SMALL);
@@ -193,7 +193,7 @@ impl Rig {
         }
     }
 
-    /// Requests of the clients of `peers` peers in turn, which our server is processing.
+    /// Receives requests from the clients of `peers` peers in turn; our server is then processing them.
     fn services(&mut self, count: u32, peers: u32) {
         for n in 0..count {
             self.packet(FIRST + n % peers, common(self.next_id, 1), data(SMALL, 0), SMALL);
@@ -205,7 +205,7 @@ impl Rig {
         self.call(|_, _, _| {});
     }
 
-    /// A packet of a peer without an RPC, which shows the peer's incarnation.
+    /// Receives a packet that belongs to no RPC and shows the peer's incarnation.
     fn sign_of_life(&mut self, from: u32, incarnation: u64) {
         self.packet(from, common(0xffff_ffff, incarnation), Body::Busy, 0);
     }
@@ -247,7 +247,7 @@ fn restart_after_requests() -> Rig {
 }
 
 fn restart_before_requests() -> Rig {
-    // So slow that the pacer lets almost none of the requests pass.
+    // The link is so slow that the pacer holds back almost all requests.
     let mut rig = Rig::new(Config { link_mbps: Some(10), ..settings(RPCS) });
     for _ in 0..RPCS {
         rig.send_request(rig.client_port, FIRST, 10_000);
@@ -272,7 +272,7 @@ fn restart_during_retransmissions() -> Rig {
         headers.push(wire::encode(&common(id | 1, 1), &resend));
     }
     rig.polls();
-    // The driver accepts no packets while these arrive, so that all are queued.
+    // No packets are polled while these arrive, so that all answers are queued.
     let (now, from) = (rig.now(), peer(FIRST));
     let burst = headers.iter().map(|header| RxPacket::new(from, header.as_slice()));
     rig.endpoint.handle_packets(now, burst, &mut rig.keys);
@@ -342,7 +342,7 @@ fn large_acknowledged() -> Rig {
     let request = rig.request.expect("the request is complete");
     rig.call(|endpoint, now, _| endpoint.send_response(now, request, MEGABYTE).expect("it is open"));
     let grant = wire::Grant { offset: MEGABYTE, priority: 1 };
-    // Packets of the response that were sent are not part of its end.
+    // The time for sending packets of the response is not part of ending the RPC.
     let before = rig.delays.len();
     rig.packet(FIRST, common(id, 1), Body::Grant(grant), 0);
     rig.delays.truncate(before);
@@ -376,7 +376,7 @@ fn silent_clients(clients: u32) -> Rig {
     rig
 }
 
-/// The event, its set-up, and the run to the end.
+/// Sets up the case, causes the event, and runs to the end.
 struct Case {
     name: &'static str,
     run: fn() -> Rig,
@@ -405,7 +405,7 @@ fn us(ns: u64) -> f64 {
     ns as f64 / 1_000.0
 }
 
-/// The longest call, if each is taken from the repeat in which it was fastest.
+/// The longest call, if each call is taken from the repeat in which it was fastest.
 fn longest_at_best(repeats: &[Vec<Delay>]) -> (usize, Delay) {
     let calls = repeats[0].len();
     let fastest = |call: usize| repeats.iter().map(|delays| delays[call]).min_by_key(|delay| delay.all_ns);

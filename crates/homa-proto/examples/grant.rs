@@ -5,9 +5,9 @@
 //! cargo run --profile dist -p homa-proto --example grant -- --check crates/homa-proto/instructions.txt
 //! ```
 //!
-//! A grant is counted separately from the DATA packets around it. The receiver has no grant budget while they
-//! arrive. When all have arrived, its budget is raised, which causes the grant that the end of a burst would
-//! have caused. These parts are counted:
+//! A grant is counted separately from the DATA packets around it. The receiver has no grant budget while
+//! these packets arrive. When all have arrived, its budget is raised, which causes the grant that the end of
+//! the burst would have caused. These parts are counted:
 //!
 //! - the receiver's choice of the message and of the grant's end, its book-keeping and its timer
 //!   (`set_grant_budget`);
@@ -16,9 +16,9 @@
 //!
 //! The DATA packets that a grant permits and the other polls of the drive contract are not counted.
 //!
-//! Only one message is in flight at a time, so the choice is between one message and none. This is a separate
-//! example because another caller of the functions that `costs` measures would change the compiler's inlining
-//! there.
+//! Only one message is in flight at a time, so the receiver chooses between one message and none. This
+//! example is separate from `costs`, because another caller of the functions that `costs` measures would
+//! change the compiler's inlining there.
 
 mod support;
 
@@ -38,7 +38,7 @@ const BURST: usize = 32;
 const STEP_NS: u64 = 2_000;
 /// Grant budget for one grant: twice the smallest grant.
 const BUDGET: u64 = 20_000;
-/// Requests of the warm-up, and requests whose grants callgrind counts.
+/// Number of warm-up requests, and of requests whose grants callgrind counts.
 const REQUESTS: [u64; 2] = [20, 100];
 /// The case's name in the file of instructions.
 const NAME: &str = "grant";
@@ -137,13 +137,13 @@ impl Pair {
     }
 }
 
-/// Grants of the server to the shortest message: a FIFO grant (GRANT-9) comes with a DATA packet and is not
-/// counted.
+/// Number of the server's grants to the shortest message. A FIFO grant (GRANT-9) is caused by a DATA packet
+/// and is not counted.
 fn grants(pair: &Pair) -> u64 {
     pair.server.stats().grants_sent - pair.server.stats().fifo_grants
 }
 
-/// The entry point under callgrind; returns the number of counted grants.
+/// Entry point under callgrind. Returns the number of counted grants.
 fn inner() -> u64 {
     let mut pair = Pair::new();
     (0..REQUESTS[0]).for_each(|_| pair.request(Pair::grant));

@@ -7,13 +7,13 @@
 //!
 //! Each packet is for a uniformly random RPC: a third are throttled by the pacer (their packets are GRANTs),
 //! a third are incoming messages that wait for grants (DATA), a third are requests that wait for their
-//! response (parts of it and BUSY, alternately). After each packet, the polls of the drive contract are made.
-//! Time advances by a microsecond per packet, so timers, RESENDs and the pacer are active. All figures are
-//! per packet, received or sent.
+//! response (parts of it and BUSY, alternately). After each packet, the endpoint is polled as the drive
+//! contract requires. Time advances by a microsecond per packet, so timers, RESENDs and the pacer are active.
+//! All figures are per packet, received or sent.
 //!
-//! Instructions and cache misses are counted by valgrind's callgrind, if it is installed, on the same
-//! program; a cold line is a miss of a simulated last-level cache of 8 MB. Nanoseconds are measured natively,
-//! and compared with reads at random places of a table as large as the state.
+//! If valgrind is installed, its callgrind counts instructions and cache misses of the same program; a cold
+//! line is a miss of a simulated last-level cache of 8 MB. Nanoseconds are measured natively, and compared
+//! with random reads of a table as large as the state.
 
 mod support;
 
@@ -31,7 +31,7 @@ use support::Counts;
 
 const COUNTS: [u64; 4] = [10, 1_000, 100_000, 1_000_000];
 const PEERS: u64 = 64;
-/// Packets of the warm-up, packets counted by callgrind, and packets timed natively.
+/// Number of warm-up packets, of packets counted by callgrind, and of packets timed natively.
 const WARM_UP: u64 = 20_000;
 const PACKETS: u64 = 50_000;
 const NATIVE_PACKETS: u64 = 1_000_000;
@@ -41,7 +41,7 @@ const SERVER_PORT: u16 = 99;
 /// Bytes of each packet's payload, and of each grant.
 const STEP: u32 = 16;
 
-/// Payload is not stored: this measures the protocol.
+/// Payload is not stored: only the protocol is measured.
 struct NoMemory;
 
 impl Reassembly for NoMemory {
@@ -115,7 +115,8 @@ impl Bench {
         let port = endpoint.open_client_port().expect("a port is free");
         let remotes = Vec::with_capacity(count as usize);
         let mut bench = Bench { endpoint, remotes, rng: Pcg64::seed_from_u64(1), now: 1 };
-        // Requests that wait for their response are sent before those that keep the pacer busy.
+        // Requests that are to wait for their responses are sent before the requests that keep the pacer
+        // busy.
         for n in (0..count).filter(|n| n % 3 == 2) {
             bench.start(port, n, Kind::WaitsForResponse);
         }
@@ -143,12 +144,12 @@ impl Bench {
         let next = if kind == Kind::Throttled { 40_000 } else { 0 };
         self.remotes.push(Remote { kind, id, peer: peer_index, next, busy: false });
         if kind == Kind::WaitsForResponse {
-            // The start-up of the pacer is excluded: it would only show with many RPCs.
+            // The start-up of the pacer is excluded, since it would be noticeable only with many RPCs.
             self.packet_for(self.remotes.len() - 1);
         }
     }
 
-    /// One packet for one RPC, and the polls.
+    /// Receives a packet for one RPC, and polls.
     fn packet_for(&mut self, index: usize) {
         self.now += 1_000;
         let now = Time::from_ns(self.now);
@@ -199,8 +200,8 @@ impl Bench {
     }
 }
 
-/// Nanoseconds of a read at a random place of `bytes` bytes of memory, each address depending on the value
-/// read before.
+/// Nanoseconds per random read in `bytes` bytes of memory, where each address depends on the value read
+/// before.
 fn random_read_ns(bytes: usize) -> f64 {
     let table = vec![1_u64; (bytes / 8).max(64)];
     let mut rng = Pcg64::seed_from_u64(2);
@@ -221,7 +222,7 @@ fn resident_bytes() -> f64 {
     statm.split(' ').nth(1).and_then(|pages| pages.parse::<f64>().ok()).unwrap_or(0.0) * 4096.0
 }
 
-/// The entry point under callgrind with `count` RPCs; returns the number of counted packets.
+/// Entry point under callgrind, with `count` RPCs. Returns the number of counted packets.
 fn inner(count: u64) -> u64 {
     let mut bench = Bench::new(count);
     for _ in 0..WARM_UP {

@@ -1,46 +1,46 @@
 //! The expected answer time of a peer, and the time that a client waits before its first RESEND (PROTOCOL.md
 //! RESEND-23 to RESEND-25).
 //!
-//! Until the first byte of a response arrives, a lost request and a slow server look the same. The client
-//! learns from its own RESENDs. A RESEND that finds the server still computing was unnecessary, and raises
-//! the expected time. A RESEND that finds the request lost shows that others may be lost, and the next
-//! RESENDs are then sent as early as to any other peer. A lost response is no reason for an early RESEND: its
-//! server sends NEED_ACK long before. For a peer that answers within the interval nothing is measured, and
-//! packets of other RPCs do not touch this state.
+//! Until the first byte of a response arrives, a lost request and a slow server look the same. The answers to
+//! the client's own RESENDs tell them apart. If the server is still computing, the RESEND was unnecessary,
+//! and the expected time rises. If the request was lost, other requests may be lost too, and the next RESENDs
+//! are sent as early as to any other peer. A lost response is no reason for an early RESEND: its server sends
+//! NEED_ACK long before. For a peer that answers within the interval, nothing is measured, and packets of
+//! other RPCs do not touch this state.
 
 use crate::rpc::{Rpc, RpcState};
 use crate::time::Time;
 
-/// Maximum of the expected time, in intervals: without an expected time, the second RESEND of a request would
-/// be sent by then (RESEND-5). For a slower peer, waiting would save no RESEND.
+/// Maximum of the expected time, in intervals. Without an expected time, the second RESEND of a request would
+/// be sent after this many intervals (RESEND-5), so for a slower peer, waiting longer would save no RESEND.
 const MAX_INTERVALS: u64 = 3;
 
-/// The expected time exceeds the time of a late answer by an eighth of it (2^-3).
+/// The expected time exceeds the measured time of a late answer by an eighth (2^-3).
 const MARGIN_SHIFT: u32 = 3;
 
-/// Each wait that the expected time prolongs lowers that time by a 4096th (2^-12), to follow a peer that
-/// becomes faster. The margin lasts for 4096 ln(9/8) = 482 such waits, so at most one of 482 ends with an
-/// unnecessary RESEND.
+/// Each wait that the expected time prolongs lowers the expected time by a 4096th (2^-12), to adapt to a peer
+/// that becomes faster. The margin lasts for 4096 ln(9/8) = 482 such waits, so at most one of 482 ends with
+/// an unnecessary RESEND.
 const DECAY_SHIFT: u32 = 12;
 
 /// Number of RESENDs that are sent early after a request was lost. All of them are unnecessary if the server
-/// is slow and nothing else was lost. If one request in 256 is lost, the next loss mostly occurs before they
+/// is slow and nothing else was lost. If one request in 256 is lost, the next loss usually occurs before they
 /// are used up.
 const EARLY_AFTER_LOSS: u16 = 256;
 
-/// Delay of a call's first RESEND while another call's first RESEND awaits its answer: a 16th of the interval
-/// (2^-4), once.
+/// Additional delay of a call's first RESEND while another call's first RESEND awaits its answer: a 16th of
+/// the interval (2^-4), applied once.
 const PROBE_SHIFT: u32 = 4;
 
 /// The observed answer times of a peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AnswerTime {
-    /// Expected time from the last byte of a request to the first of its response, with a margin. 0: no
-    /// RESEND was unnecessary, or answers take too long.
+    /// Expected time from the last byte of a request to the first byte of its response, including a margin.
+    /// 0: no RESEND was unnecessary, or answers take too long.
     expected_ns: u64,
-    /// Number of RESENDs that are still sent early, since a request was lost.
+    /// Number of further RESENDs to be sent early because a request was lost.
     early: u16,
-    /// When the last first RESEND of a call was sent.
+    /// The last time at which a call's first RESEND was sent.
     asked_at: Time,
 }
 
@@ -53,15 +53,15 @@ impl AnswerTime {
         if self.early > 0 {
             return sent + interval_ns;
         }
-        // Other calls to the peer may be due at the same moment. If one of their RESENDs is unnecessary, all
+        // RESENDs for other calls to the peer may be due at the same time. If one of them is unnecessary, all
         // are.
         let answer_ns = interval_ns >> PROBE_SHIFT;
         let due = sent + interval_ns.max(self.expected_ns);
         due.max((self.asked_at + answer_ns).min(due + answer_ns))
     }
 
-    /// BUSY arrived for a call that had sent RESEND: the server has the request. Its answer will show how
-    /// long it takes. Until then, other calls of a peer of which nothing is known wait for twice as long.
+    /// Records a BUSY for a call that had sent RESEND: the server has the request, and the response will show
+    /// how long it takes. Until then, if nothing is known of the peer, other calls to it wait twice as long.
     pub(crate) fn note_busy(&mut self, now: Time, rpc: &Rpc, interval_ns: u64) {
         let Some(waited_ns) = rpc.waited_for_answer(now) else { return };
         let is_first = self.expected_ns == 0;
@@ -69,7 +69,7 @@ impl AnswerTime {
         self.raise(waited_ns, margin_ns, interval_ns);
     }
 
-    /// Records the first packet of the response to a call that had sent RESEND, if the packet is no
+    /// Records the first packet of the response to a call that had sent RESEND, unless the packet is a
     /// retransmission.
     pub(crate) fn note_late(&mut self, now: Time, rpc: &Rpc, interval_ns: u64) {
         if let Some(waited_ns) = rpc.waited_for_answer(now) {
@@ -83,32 +83,32 @@ impl AnswerTime {
         self.expected_ns = if waited_ns > max_ns { 0 } else { wanted_ns.min(max_ns) };
     }
 
-    /// The expected time prolongs the wait of a call.
+    /// Records that the expected time has prolonged the wait of a call.
     pub(crate) fn prolong(&mut self) {
         self.expected_ns -= self.expected_ns >> DECAY_SHIFT;
     }
 
-    /// The first RESEND of a call is sent.
+    /// Records that the first RESEND of a call is sent.
     pub(crate) fn ask(&mut self, now: Time) {
         self.asked_at = now;
         self.early = self.early.saturating_sub(1);
     }
 
-    /// A request to the peer was lost (RESEND-24).
+    /// Records that a request to the peer was lost (RESEND-24).
     pub(crate) fn note_loss(&mut self) {
         self.early = EARLY_AFTER_LOSS;
     }
 }
 
 impl Rpc {
-    /// Whether the next packet must come from the server's application: the request was sent in full, and
-    /// the peer has requested no part of it again.
+    /// Whether the RPC waits only for the server's application: the request was sent in full, and the peer
+    /// has requested no part of it again.
     pub(crate) fn awaits_answer(&self) -> bool {
         self.state == RpcState::Requesting && self.outgoing.all_sent() && !self.requested.any()
     }
 
-    /// How long the server of a call that has sent RESEND has had the request. `None` if that is unknown,
-    /// because bytes of the request were sent again (RESEND-25).
+    /// Returns how long the server of a call that has sent RESEND has had the request. `None` if the time is
+    /// unknown because bytes of the request were sent again (RESEND-25).
     fn waited_for_answer(&self, now: Time) -> Option<u64> {
         let is_known = self.wait.backoff > 0 && self.awaits_answer() && self.outgoing.sent_before == 0;
         is_known.then(|| now.since(self.wait.progress_at))
@@ -136,7 +136,7 @@ mod tests {
         Time::from_ns(ns)
     }
 
-    /// How long a call waits before its first RESEND, if no other was sent lately.
+    /// How long a call waits before its first RESEND, if no other call has recently sent one.
     fn wait_ns(answers: &AnswerTime) -> u64 {
         let sent = at(SEC);
         AnswerTime { asked_at: Time::ZERO, ..*answers }.first_resend(sent, INTERVAL_NS).since(sent)

@@ -29,8 +29,8 @@
 
 use crate::time::Time;
 
-/// A peer may take this many times the part that it leaves free. (Dynamic thresholds, Choudhury and Hahne
-/// 1998. With 7, one peer alone can have seven eighths, and each of two greedy peers seven fifteenths.)
+/// A peer may take up to this many times the part that is left free. (Dynamic thresholds, Choudhury and Hahne
+/// 1998. With 7, a single peer can have seven eighths, and each of two greedy peers seven fifteenths.)
 const TIMES_FREE: u64 = 7;
 
 /// A peer may always have the bound divided by this number, however little is free, as long as the bound is

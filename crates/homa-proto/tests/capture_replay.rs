@@ -2,36 +2,37 @@
 //!
 //! # The rule of the replay
 //!
-//! An [`Endpoint`] plays one host of the capture. It receives the packets of all other hosts at the times of
-//! their capture, regardless of what it has sent. The replayed hosts do not react to our endpoint: they
-//! continue as they did with the kernel that it replaces. Our timers run in between, on virtual time.
+//! An [`Endpoint`] plays one host of the capture. It receives the packets of all other hosts at the times at
+//! which they were captured, regardless of what it has sent. The replayed hosts do not react to our endpoint:
+//! they behave as they did towards the kernel that it replaces. Our timers run in between, on virtual time.
 //!
 //! - As a client, our application starts each RPC whose request the played host started in the capture, at
-//!   the same time and with the captured length. Our endpoint chooses its own ids and client ports, so those
-//!   in the received packets are rewritten; nothing else in them changes. Packets of RPCs that started before
-//!   the capture are passed on unchanged: our endpoint does not know these RPCs.
-//! - As a server, our application answers each request at the time of the played host's first response packet
-//!   and with the captured length, or later, when the request is complete.
+//!   the same time and with the captured length. Our endpoint chooses its own ids and client ports, so the
+//!   ids and ports in the received packets are rewritten; nothing else in the packets changes. Packets of
+//!   RPCs that started before the capture are delivered unchanged: our endpoint does not know these RPCs.
+//! - As a server, our application answers each request with the captured length, at the time of the played
+//!   host's first response packet, or later, if the request is not complete by then.
 //! - ICMP errors are passed to [`Endpoint::peer_unreachable`] as a driver would report them.
 //!
-//! If a packet is missing in the capture, no host reacted to it later without a RESEND, and the answer to
-//! that RESEND is in the capture. Hence the following must hold despite losses, and is checked for each RPC:
+//! If a packet is missing from the capture, it was sent again after a RESEND, and the retransmission is in
+//! the capture. Hence the following must hold despite losses, and is checked for each RPC:
 //!
 //! - Client: if the capture has every byte of the response, our RPC ends with exactly that response, at the
 //!   time of the packet with the last missing byte. If ICMP reports one of its packets instead, the RPC ends
 //!   with the matching error.
-//! - Server: if the capture has every byte of the request and the kernel's response, our application gets the
-//!   request once and exactly. If the capture has the client's acknowledgement after the response, our RPC
-//!   ends as acknowledged with it. If ICMP reports before that that the client's port has no socket, our RPC
-//!   ends as one of a silent client.
-//! - Our endpoint answers each RESEND at once for the same RPC, each NEED_ACK for an ended RPC with an ACK of
-//!   its id, and RPC_UNKNOWN with the request again as long as no part of the response has arrived.
+//! - Server: if the capture has every byte of the request and the kernel's response, our application gets
+//!   exactly the captured request, exactly once. If the capture has the client's acknowledgement after the
+//!   response, our RPC ends as acknowledged at that packet. If ICMP reports earlier that the client's port
+//!   has no socket, our RPC ends as that of a silent client.
+//! - Our endpoint answers each RESEND at once with a packet of the same RPC, and each NEED_ACK for an ended
+//!   RPC with an ACK of its id. It answers RPC_UNKNOWN by sending the request again, as long as no part of
+//!   the response has arrived.
 //! - [`Endpoint::check`] succeeds after every step, and the kernel would accept every packet that we send
 //!   (`validator`).
 //!
 //! Everything else depends on our timers: we send GRANTs, RESENDs and NEED_ACKs at other times than the
-//! kernel did, and the replayed hosts do not react. An RPC that is open at the end of the capture ends later
-//! by our timers; then the endpoint is idle.
+//! kernel did, and the replayed hosts do not react. RPCs that are open at the end of the capture are ended
+//! later by our timers; then the endpoint is idle.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -68,9 +69,9 @@ struct Known {
 struct Message {
     bytes: Vec<u8>,
     there: Vec<bool>,
-    /// Number of captured bytes. While some are missing, the message has not ended in the capture.
+    /// Number of captured bytes. If any are missing, the message does not end in the capture.
     received: usize,
-    /// Time of the last one.
+    /// Time at which the last missing byte was captured.
     whole_ns: u64,
 }
 
@@ -123,7 +124,7 @@ fn survey(capture: &[CapturedFrame]) -> BTreeMap<(IpAddr, u64), Known> {
     rpcs
 }
 
-/// WIRE-4, without our decoder: an error in the decoder would agree with itself.
+/// WIRE-4, without our decoder: an error in the decoder would not be noticed if the decoder checked itself.
 fn offset_in(bytes: &[u8]) -> u32 {
     let word = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
     if word(52) == u32::MAX { word(4) } else { word(52) }
@@ -151,7 +152,7 @@ impl Reassembly for Buffers {
     }
 }
 
-/// The end of an RPC on our endpoint.
+/// How an RPC on our endpoint ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Response,
@@ -175,12 +176,12 @@ struct Replay<'a> {
     ports: HashMap<u16, u16>,
     /// Captured id by key, for RPCs of both sides.
     ids: HashMap<RpcKey, (IpAddr, u64)>,
-    /// Requests that our application has received and the played host has not answered yet.
+    /// Requests that our application has received and that the played host has not answered yet.
     unanswered: HashMap<(IpAddr, u64), RpcKey>,
     /// Requests whose response was due before they were complete.
     overdue: BTreeSet<(IpAddr, u64)>,
     ends: BTreeMap<(IpAddr, u64), (End, Time)>,
-    /// Packets sent since the last received one: type and client id.
+    /// Packets sent since the last received packet: type and client id.
     sent: Vec<(PacketType, u64)>,
     /// RPCs with an ICMP error, and its time.
     reported: BTreeMap<(IpAddr, u64), (RpcError, u64)>,
@@ -242,7 +243,7 @@ impl<'a> Replay<'a> {
                 _ => {}
             }
             self.drain();
-            // Work that the packet left for later portions is due at once.
+            // Work that the packet left for later drive calls is due at once.
             self.let_time_pass(at);
             self.endpoint.check();
         }
@@ -270,7 +271,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Application events of the played host: requests started and requests answered.
+    /// Applies the events of the played host's application: requests started and requests answered.
     fn application(&mut self, to: IpAddr, bytes: &[u8]) {
         let packet = wire::decode(bytes, bytes.len()).unwrap();
         let Body::Data(data) = packet.body else { return };
@@ -311,7 +312,7 @@ impl<'a> Replay<'a> {
         let packet = wire::decode(&bytes, bytes.len()).unwrap();
         let theirs = packet.common.sender_id & !1;
         if packet.common.sender_id & 1 == 1 {
-            // An RPC of ours: the packet gets our id and port.
+            // The RPC is ours, so the packet gets our id and port.
             if let Some(ours) = self.ours.get(&theirs) {
                 bytes[20..28].copy_from_slice(&(ours | 1).to_be_bytes());
             }
@@ -328,7 +329,7 @@ impl<'a> Replay<'a> {
         self.check_answer(&packet);
     }
 
-    /// Packets that must be answered at once.
+    /// Checks that packets that must be answered at once were answered.
     fn check_answer(&self, packet: &wire::Packet) {
         let (id, is_ours) = (packet.common.sender_id & !1, packet.common.sender_id & 1 == 1);
         let about =
@@ -358,7 +359,8 @@ impl<'a> Replay<'a> {
         self.buffers.0.keys().any(|key| self.ids.get(key) == Some(&(self.played, id)))
     }
 
-    /// A driver's report of the error: the port of the quoted packet, and its id as we would have sent it.
+    /// Reports the ICMP error as a driver would: with the port of the quoted packet, and its id as we would
+    /// have sent it.
     fn icmp(&mut self, from: IpAddr, code: u8, quoted: &[u8]) {
         let port = be16(quoted, 2) as u16;
         let sender_id = quoted.get(20..28).map(|id| u64::from_be_bytes(id.try_into().unwrap()));
@@ -433,7 +435,7 @@ impl<'a> Replay<'a> {
 
     fn end(&mut self, rpc: RpcKey, end: End) {
         self.buffers.0.remove(&rpc);
-        // A request that was never complete has no key here.
+        // There is no key for a request that was never complete.
         if let Some(&id) = self.ids.get(&rpc) {
             self.unanswered.remove(&id);
             let before = self.ends.insert(id, (end, self.now));
@@ -465,14 +467,14 @@ impl<'a> Replay<'a> {
         ended
     }
 
-    /// The captured end of an RPC of the played client, and its time.
+    /// Returns how an RPC of the played client ends in the capture, and the time.
     fn client_end(&self, id: &(IpAddr, u64), known: &Known) -> Option<(End, u64)> {
         let whole = known.response.is_whole().then_some((End::Response, known.response.whole_ns));
         let failed = self.reported.get(id).map(|&(error, at_ns)| (End::Failed(error), at_ns));
         earlier(whole, failed)
     }
 
-    /// The captured end of an RPC that the played server has answered, and its time.
+    /// Returns how an RPC that the played server has answered ends in the capture, and the time.
     fn server_end(&self, id: &(IpAddr, u64), known: &Known) -> Option<(End, u64)> {
         let acknowledged = known.acknowledged_ns.map(|at_ns| (End::Done(DoneReason::Acknowledged), at_ns));
         let silent = self.reported.get(id).map(|&(_, at_ns)| (End::Done(DoneReason::ClientSilent), at_ns));
@@ -480,7 +482,7 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// The earlier of the two.
+/// Returns the earlier of the two ends.
 fn earlier(one: Option<(End, u64)>, other: Option<(End, u64)>) -> Option<(End, u64)> {
     [one, other].into_iter().flatten().min_by_key(|(_, at_ns)| *at_ns)
 }

@@ -1,13 +1,13 @@
 //! Packets sent by Linux Homa, one of each type and header form, with the meaning of each field.
 //!
-//! They are from the reference captures. If those are present, a test searches for each of the packets.
-//! FREEZE is in none of them; it is among the hand-written packets (`wire_vectors`), like the forms that only
-//! we send. Payload is omitted.
+//! They come from the reference captures. If the captures are present, a test searches them for each of the
+//! packets. No capture has a FREEZE; it is among the hand-written packets (`wire_vectors`), like the forms
+//! that only we send. Payload is omitted.
 //!
-//! The first line of each is the common header, with the fields in this order: source port, destination port,
-//! sequence, ack, type, doff, flags, window, checksum, urgent, sender id. Linux Homa always sets flags to 06
-//! and urgent to b97d. Servers have port 4000 (0fa0) or 4002 (0fa2) here, and clients ports from 8000 (32768)
-//! on.
+//! The first line of each packet is the common header, with the fields in this order: source port,
+//! destination port, sequence, ack, type, doff, flags, window, checksum, urgent, sender id. Linux Homa always
+//! sets flags to 06 and urgent to b97d. Servers have port 4000 (0fa0) or 4002 (0fa2) here, and clients have
+//! ports from hexadecimal 8000 (32768) on.
 
 use std::net::IpAddr;
 
@@ -17,7 +17,7 @@ use homa_proto::wire::*;
 /// The contents of the checksum field: TCP's checksum over a pseudo-header with TCP's protocol number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Checksum {
-    /// Only the sum of the pseudo-header: hardware was to complete it, but there was none.
+    /// Only the sum of the pseudo-header: it was left to hardware, but there was none.
     Partial,
     /// The complete checksum.
     Whole,
@@ -63,7 +63,7 @@ fn data(message_length: u32, incoming: u32, cutoff_version: u16, offset: u32) ->
 
 fn first_data() -> Vec<Vector> {
     vec![
-        // A request in one packet, the first of its host since boot: only the sequence has the offset.
+        // A request in one packet, the first of its host since boot. The offset is only in the sequence.
         Vector {
             from: up("rpc-100B-ipv4"),
             header: [
@@ -71,7 +71,7 @@ fn first_data() -> Vec<Vector> {
                 "00000064",              // message length 100
                 "00000064",              // incoming 100: all of it
                 "0000000000000000 0000", // no acknowledgement
-                "0000",                  // cutoff version 0: none came yet
+                "0000",                  // cutoff version 0: none received yet
                 "00 000000",             // sent for the first time; padding
                 "ffffffff",              // segment offset: see the sequence, 0
             ]
@@ -162,7 +162,7 @@ fn other_data() -> Vec<Vector> {
             common: common(32_768, 4_000, 0x07a8),
             body: Body::Data(data(100_000, 40_000, 0, 1_424)),
         },
-        // Retransmitted: the offset is in both fields. Here, incoming is the end of the range requested by
+        // A retransmission: the offset is in both fields. Here, incoming is the end of the range requested by
         // RESEND.
         Vector {
             from: down("loss-2pct-50KB"),
@@ -337,7 +337,7 @@ fn cutoffs_and_acks() -> Vec<Vector> {
             from: up("rpc-100B-ipv4"),
             header: [
                 "8000 0fa0 00000000 000000 18 50 06 0000 14f5 b97d 0000000000000002",
-                "0000", // no slot in use, and all five there
+                "0000", // no slot in use; all five are present
                 empty,
                 empty,
                 empty,

@@ -49,7 +49,7 @@ fn give(to: &mut Endpoint, now: Time, from: SocketAddr, packets: &[Vec<u8>]) {
 
 fn give_foreign(to: &mut Endpoint, now: Time, from: SocketAddr, packets: &[Vec<u8>]) {
     for bytes in packets {
-        // As a filter returns them: DATA for other endpoints without its payload.
+        // As a filter delivers them: DATA for other endpoints comes without its payload.
         let cut = &bytes[..bytes.len().min(if bytes[11] == 0x10 { 56 } else { bytes.len() })];
         to.handle_foreign(now, &RxPacket::new(from, cut));
     }
@@ -189,7 +189,7 @@ fn cutoffs_that_come_to_another_port_are_used_by_all() {
         client.send_request(NOW, port, peer(), 99, 100, CallOptions::default()).unwrap();
         packets(client, NOW)
     };
-    request(&mut other); // It knows the peer.
+    request(&mut other); // Makes the peer known.
     give(&mut server, NOW, shared(), &request(&mut one));
     let answers = packets(&mut server, NOW);
     assert!(answers.iter().any(|bytes| matches!(body(bytes), Body::Cutoffs(_))));
@@ -331,7 +331,7 @@ fn what_others_send_holds_our_packets_back() {
 
 #[test]
 fn a_request_that_may_have_run_in_a_process_that_is_gone_is_not_sent_again() {
-    // One of our peers, and one without an incarnation, like a kernel.
+    // A peer of this implementation, and a peer without an incarnation, like a kernel.
     for incarnation in [9, 0] {
         let (mut heir, mut client) = (endpoint(7, |_| ()), endpoint(incarnation, |_| ()));
         heir.bind(99).unwrap();

@@ -1,4 +1,4 @@
-//! All tests of this crate that need no separate program, linked as one program.
+//! All tests of this crate that do not need a separate program, linked into one program.
 
 mod capture;
 mod capture_replay;

@@ -1,7 +1,7 @@
-//! The kernel accepts everything that we send: two endpoints exchange RPCs over a network that loses,
+//! The kernel would accept everything that we send: two endpoints exchange RPCs over a network that loses,
 //! duplicates and reorders packets, and every packet passes the strict checks of `validator`.
 //!
-//! The network here is only a list of packets in flight, without links or queues, which `homa-sim` has.
+//! The network is only a list of packets in flight. It has no links or queues, unlike that of `homa-sim`.
 
 mod validator;
 
@@ -48,11 +48,11 @@ struct Pair {
     validators: [Validator; HOSTS],
     client_ports: [u16; HOSTS],
     now: Time,
-    /// By arrival time, and a number that makes keys of simultaneous packets distinct.
+    /// Packets by arrival time, and by a number that makes the keys of simultaneous packets distinct.
     flying: BTreeMap<(Time, u64), Flying>,
     sent: u64,
     rng: Pcg64,
-    /// Loss in thousandths.
+    /// Loss rate in thousandths.
     loss: u32,
     duplication: u32,
     /// Ids that the applications received, by host.
@@ -60,7 +60,7 @@ struct Pair {
     ended: usize,
 }
 
-/// The server's port: the last valid one.
+/// The server's port: the highest valid server port.
 const PORT: u16 = 32_767;
 
 impl Pair {
@@ -135,7 +135,7 @@ impl Pair {
                 Event::Request { rpc, length, .. } => {
                     let id = self.hosts[host].rpc_id(rpc).unwrap();
                     assert!(self.executed.insert((host, id)), "AMO-1: {id} runs twice, at {:?}", self.now);
-                    // Some are aborted, some answered with another length.
+                    // Some requests are aborted, others are answered with a different length.
                     match self.rng.random_range(0..20) {
                         0 => self.hosts[host].abort(self.now, rpc),
                         1 => self.hosts[host].send_response(self.now, rpc, length.min(100)).unwrap(),
@@ -191,7 +191,7 @@ fn config() -> impl Strategy<Value = Config> {
     })
 }
 
-/// A small default; `PROPTEST_CASES` increases it.
+/// Number of test cases: few by default; `PROPTEST_CASES` overrides it.
 fn cases() -> u32 {
     if std::env::var_os("PROPTEST_CASES").is_some() { ProptestConfig::default().cases } else { 48 }
 }

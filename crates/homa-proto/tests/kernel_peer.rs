@@ -1,4 +1,4 @@
-//! Behaviour towards a peer that is a Linux kernel, packet by packet.
+//! Behaviour towards a Linux kernel peer, packet by packet.
 
 use std::net::SocketAddr;
 
@@ -79,8 +79,8 @@ fn request(cutoff_version: u16, retransmit: bool) -> Body {
 
 const EVERYTHING: Body = Body::Resend(Resend { offset: 0, length: None, priority: 7 });
 
-/// AMO-1, AMO-4: RPC_UNKNOWN makes a kernel send the request again, and it repeats its RESENDs as long as
-/// they are answered: longer than the id is remembered.
+/// AMO-1, AMO-4: RPC_UNKNOWN makes a kernel send the request again. A kernel repeats its RESENDs as long as
+/// they are answered, which may be longer than the id is remembered.
 #[test]
 fn a_request_given_up_does_not_run_again_however_long_a_kernel_asks() {
     let mut server = Server::new(1_700_000_000_000);
@@ -105,7 +105,7 @@ fn a_request_given_up_does_not_run_again_however_long_a_kernel_asks() {
     assert!(server.endpoint.stats().drop_finished > 0);
 }
 
-/// AMO-4: a peer of ours reads the reason, and ends the RPC with it.
+/// AMO-4: a peer of this implementation reads the reason, and ends the RPC with it.
 #[test]
 fn one_of_ours_is_told_that_its_request_finished() {
     let ours = Incarnation::new(5);

@@ -107,7 +107,7 @@ fn any_packet() -> impl Strategy<Value = Packet> {
     )
 }
 
-/// Bytes with a valid type, so that every decoder gets nonsense.
+/// Arbitrary bytes with a valid type, so that they reach the decoders of all types.
 fn nonsense() -> impl Strategy<Value = Vec<u8>> {
     let small = || prop_oneof![Just(0u8), Just(0xff), any::<u8>()];
     (proptest::collection::vec(small(), 0..120), 0x0f..=0x1au8, any::<bool>()).prop_map(
@@ -123,7 +123,7 @@ fn nonsense() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// Properties of every accepted packet.
+/// Checks the properties of every accepted packet.
 fn check_accepted(packet: &Packet, wire_len: usize) -> Result<(), TestCaseError> {
     match packet.body {
         Body::Data(data) => {
@@ -351,7 +351,7 @@ fn control_packets_may_be_longer_than_their_header() {
     assert_eq!(decode(&bytes, bytes.len()), Ok(packet(Body::Busy, 0)));
 }
 
-/// The error for `body` with `bytes` written at `at`, and 10 bytes of payload.
+/// Returns the error for `body` after `bytes` are written at `at`, with 10 bytes of payload.
 fn error_of(body: Body, at: usize, bytes: &[u8]) -> DecodeError {
     let mut packet = encode(&COMMON, &body).to_vec();
     packet[at..at + bytes.len()].copy_from_slice(bytes);
@@ -472,7 +472,7 @@ fn limits_of_unscheduled_bytes_travel_between_our_peers_only() {
     }
     let too_large = round_trip(&Packet { common: ours, body: limited(Some(u32::MAX)), payload_len: 1 });
     assert_eq!(too_large.unwrap().body, limited(Some(MAX_RESPONSE_LIMIT)));
-    // None of it is sent to a peer that cannot recognise us, or read from one.
+    // Without an incarnation, the limit is neither sent nor read.
     assert_eq!(round_trip(&packet(limited(Some(9)), 1)), Ok(packet(limited(None), 1)));
     assert_eq!(round_trip(&packet(cutoffs(Some(9)), 0)), Ok(packet(cutoffs(None), 0)));
     for body in [limited(Some(9)), cutoffs(Some(9))] {

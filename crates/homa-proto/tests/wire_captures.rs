@@ -1,5 +1,5 @@
-//! Captures of Linux Homa decode without errors and encode to the same meaning, and every byte of their
-//! headers is explained.
+//! All captured packets of Linux Homa decode without errors and encode to the same meaning, and the value of
+//! every header byte is explained.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -7,11 +7,11 @@ use std::ops::Range;
 use super::capture::{self, CapturedFrame, FrameContent, be16};
 use homa_proto::wire::*;
 
-/// Header bytes that may change when a packet of Linux Homa is decoded and encoded again: flags, window,
+/// Header bytes that may change if a packet of Linux Homa is decoded and encoded again: flags, window,
 /// checksum and urgent.
 const IGNORED: Range<usize> = 13..20;
-/// In DATA also the sequence and the segment's offset, of which Linux Homa sets one or both, and doff, which
-/// tells which.
+/// In DATA, the sequence and the segment offset may change too, of which Linux Homa sets one or both, and
+/// doff, which shows which of them.
 const IGNORED_IN_DATA: [Range<usize>; 3] = [4..8, 12..20, 52..56];
 
 /// The first segment's `doff` shows that segmentation offload created the packet.
@@ -35,13 +35,13 @@ fn check_packet(bytes: &[u8]) -> Packet {
     packet
 }
 
-/// The values of fields that a receiver ignores. Every value in the captures must be a known one, so that the
-/// meaning of no header byte is only guessed.
+/// Checks the fields that a receiver ignores. Every value in the captures must be a known one, so that there
+/// is no header byte whose meaning is only a guess.
 fn check_ignored_fields(frame: &CapturedFrame, bytes: &[u8], packet: &Packet) -> Form {
     let (flags, window, urgent) = (bytes[13], be16(bytes, 14), be16(bytes, 18));
     assert_eq!(window, 0, "{packet}");
     let checksum = match (flags, urgent) {
-        // The raw-socket client of one capture, which sets none of them.
+        // The raw-socket client in one of the captures, which sets none of these fields.
         (0, 0) => {
             assert_eq!(be16(bytes, 16), 0, "{packet}");
             Checksum::None
@@ -57,7 +57,7 @@ fn check_ignored_fields(frame: &CapturedFrame, bytes: &[u8], packet: &Packet) ->
     let segmented = bytes[12] == DOFF_OF_SEGMENTS;
     let offset_in_sequence = segment_offset == [0xff; 4];
     if segmented {
-        // `sequence` is that of the first segment, which does not come after this one.
+        // `sequence` is the offset of the first segment, which is not after this segment.
         assert!(!offset_in_sequence && sequence <= segment_offset, "{packet}");
         assert_eq!(segment_offset, data.offset.to_be_bytes(), "{packet}");
     } else {
@@ -77,11 +77,11 @@ struct Form {
     checksum: Checksum,
 }
 
-/// The contents of the checksum field. It is computed like TCP's, although the IP protocol differs.
+/// The contents of the checksum field. It is computed like a TCP checksum, although the IP protocol differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Checksum {
     None,
-    /// Only the sum of the pseudo-header: the rest was left to hardware that did not compute it.
+    /// Only the sum of the pseudo-header. The rest was left to hardware, which did not compute it.
     Partial,
     Whole,
     /// The result of segmentation offload on a partial checksum.
@@ -118,7 +118,7 @@ fn captures_of_linux_homa_decode_and_encode_to_the_same() {
                         *forms.entry(form).or_insert(0) += 1;
                     }
                 }
-                // A quote may end anywhere after its first eight bytes, which have the ports.
+                // A quoted packet may end anywhere after its first eight bytes, which include the ports.
                 FrameContent::Unreachable { quoted, .. } => assert!(quoted.len() >= 8, "{quoted:02x?}"),
             }
         }
@@ -126,7 +126,7 @@ fn captures_of_linux_homa_decode_and_encode_to_the_same() {
         assert!(!counts.is_empty(), "{} has no Homa packet", path.display());
     }
     println!("all: {all:?}\nforms of DATA: {forms:#?}");
-    // FREEZE is a developers' tool, which is in no capture; the captures are older than START_MSG.
+    // FREEZE is a developers' tool and occurs in no capture. The captures are older than START_MSG.
     let missing: Vec<_> = PacketType::ALL.into_iter().filter(|kind| !all.contains_key(kind)).collect();
     assert_eq!(missing, [PacketType::Freeze, PacketType::Start]);
     let met = |wanted: fn(&Form) -> bool| forms.keys().any(wanted);

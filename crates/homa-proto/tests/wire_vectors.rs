@@ -1,7 +1,7 @@
 //! Hand-written packets, one of each type and header form, compared with their meaning (WIRE-1).
 //!
-//! The first line of each is the common header, with the fields in this order:
-//! source port, destination port, sequence, ack, type, doff, flags, window, checksum, urgent, sender id.
+//! The first line of each packet is the common header, with the fields in this order: source port,
+//! destination port, sequence, ack, type, doff, flags, window, checksum, urgent, sender id.
 
 use homa_proto::wire::*;
 
@@ -39,7 +39,7 @@ fn bytes_of(hex: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect()
 }
 
-/// Checks `lines`, which has the header; the payload is separate.
+/// Checks the header in `lines`. The payload is not included.
 fn check(from: From, lines: &[&str], payload_len: u32, common: Common, body: Body) {
     let header = bytes_of(&lines.concat());
     let packet = Packet { common, body, payload_len };
@@ -130,7 +130,7 @@ fn data_sent_again_by_linux_has_its_offset_twice() {
 #[test]
 fn data_from_us_carries_the_incarnation() {
     let vector = [
-        // flags ab, window 0102 and checksum 0304 are the incarnation, as urgent 484d ("HM") announces
+        // flags ab, window 0102 and checksum 0304 are the incarnation, since urgent is 484d ("HM")
         "9c41 0063 00000000 000000 10 e0 ab 0102 0304 484d 0000000000000102",
         "7fff ffff",        // message length 2147483647, the longest
         "0000 0064",        // incoming 100
@@ -188,14 +188,14 @@ fn resend_of_a_range() {
 
 #[test]
 fn rpc_unknown_from_linux_gives_no_reason() {
-    // The sequence, 1, is not a reason without the mark in urgent.
+    // Without the mark in urgent, the sequence (1) is not a reason.
     let vector = ["0063 9c41 00000001 000000 13 50 06 0000 fe7a b97d 0000000000000103"];
     check(From::Linux, &vector, 0, SERVER, Body::RpcUnknown(UnknownReason::Unknown));
 }
 
 #[test]
 fn rpc_unknown_from_us_gives_its_reason() {
-    // The sequence, 2, is the reason: no such port.
+    // The sequence (2) is the reason: no such port.
     let vector = ["0063 9c41 00000002 000000 13 50 ab 0102 0304 484d 0000000000000103"];
     check(From::Us, &vector, 0, with_incarnation(SERVER), Body::RpcUnknown(UnknownReason::NoSuchPort));
 }

@@ -1,26 +1,27 @@
 //! Fits the compact tables of `src/tables.rs` to distributions published point by point.
 //!
 //! `cargo run -p homa-workload --example fit_tables -- w4.csv` prints the rows of one table. The input is a
-//! list of `size,cumulative_fraction` rows where only the listed sizes occur; lines that do not start with a
-//! digit are skipped.
+//! list of `size,cumulative_fraction` rows; only the listed sizes occur. Lines that do not start with a digit
+//! are skipped.
 //!
-//! A row `(first, last, upto_ppm)` spreads its messages evenly over the sizes `first..=last`. The fit goes
-//! through the published points from small to large and makes each row as long as possible. Within a row, the
-//! share of messages must stay within `MESSAGE_TOLERANCE` of the published share, and the share of bytes
-//! within a second tolerance. The second tolerance is the smallest that needs at most `MAX_ROWS` rows. Bytes
-//! count because loads and cutoffs follow from them. A row keeps the mass of the points it replaces exactly
-//! and their mean to half a byte, so errors do not add up from row to row.
+//! The messages of a row `(first, last, upto_ppm)` are spread evenly over the sizes `first..=last`. The fit
+//! goes through the published points from small to large and makes each row as long as possible. Within a
+//! row, the share of messages must stay within `MESSAGE_TOLERANCE` of the published share, and the share of
+//! bytes within a second tolerance. The second tolerance is the smallest with which `MAX_ROWS` rows are
+//! enough. The share of bytes matters because loads and cutoffs follow from it. A row has exactly the mass of
+//! the points that it replaces, and their mean to within half a byte, so errors do not accumulate from row to
+//! row.
 
 use std::process::ExitCode;
 
-/// Maximum number of rows that are still readable as a table.
+/// Maximum number of rows of a table, so that the table stays readable.
 const MAX_ROWS: usize = 60;
 
-/// Maximum deviation of the share of messages at a published point: the tables promise 0.005, the rest is
-/// margin.
+/// Maximum deviation of the share of messages at a published point. The tables promise 0.005; the difference
+/// is a margin.
 const MESSAGE_TOLERANCE: f64 = 0.004;
 
-/// One published point: its size, the messages up to it and the bytes up to it, both as fractions.
+/// A published point: its size, and the shares of messages and of bytes up to this size.
 #[derive(Clone, Copy)]
 struct Point {
     size: u64,
@@ -28,7 +29,7 @@ struct Point {
     bytes: f64,
 }
 
-/// One fitted row and the maximum deviation inside it.
+/// A fitted row and the maximum deviation inside it.
 #[derive(Clone, Copy)]
 struct Row {
     first: u64,
@@ -109,7 +110,7 @@ fn read_points(text: &str) -> Option<(Vec<Point>, f64)> {
 fn fit(points: &[Point], mean: f64, byte_tolerance: f64) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     let mut start = 0;
-    // No row begins below the smallest size that occurs.
+    // No row begins below the smallest size with messages.
     let smallest = points.iter().find(|point| point.messages > 0.0).map_or(1, |point| point.size);
     while start < points.len() {
         let floor = rows.last().map_or(smallest - 1, |row| row.last);
@@ -139,7 +140,7 @@ fn fit(points: &[Point], mean: f64, byte_tolerance: f64) -> Vec<Row> {
     rows
 }
 
-/// The best row for the points `start..=end` with all sizes above `floor`.
+/// Returns the best row for the points `start..=end` with all sizes above `floor`.
 fn fit_row(points: &[Point], mean: f64, start: usize, end: usize, floor: u64) -> Option<Row> {
     let before = start.checked_sub(1).map_or(Point { size: 0, messages: 0.0, bytes: 0.0 }, |i| points[i]);
     let upto = points[end].messages;

@@ -1,38 +1,40 @@
 //! Poisson arrivals of messages for an offered load.
 //!
-//! A load of many independent senders resembles a Poisson process: gaps between messages are exponentially
-//! distributed, however long the earlier messages took ("open loop"). Gbps here means 10^9 bits per second of
-//! message payload, one way, as in the published runs; headers come on top.
+//! The load from many independent senders resembles a Poisson process: gaps between messages are
+//! exponentially distributed and do not depend on how long earlier messages took ("open loop"). Gbps here
+//! means 10^9 bits per second of message payload in one direction, as in the published runs; headers are not
+//! included.
 
 use rand::{RngCore, SeedableRng};
 use rand_pcg::Pcg64;
 
 use crate::error::WorkloadError;
 
-/// Minimum rate in messages per second: its longest possible gap, 37 times the mean, still fits the
+/// Minimum rate in messages per second. The longest possible gap, 37 times the mean gap, still fits the
 /// arithmetic.
 pub const MIN_RATE_PER_SEC: f64 = 1e-6;
 
 /// Maximum rate in messages per second: one per nanosecond, the unit of the gaps.
 pub const MAX_RATE_PER_SEC: f64 = 1e9;
 
-/// Separates the random numbers of arrivals from those of sizes when both start from one seed.
+/// Makes the random numbers for arrivals independent of those for sizes when both start from the same seed.
 const ARRIVAL_STREAM: u64 = 0x1f83_d9ab_fb41_bd6b;
 
-/// Endless gaps between messages, in nanoseconds, which depend only on the rate and the seed.
+/// An endless series of gaps between messages, in nanoseconds, which depends only on the rate and the seed.
 ///
-/// The logarithm is the platform's, so a replay on another platform may differ by a nanosecond in some gaps.
+/// The logarithm function is that of the platform, so a replay on another platform may differ by a nanosecond
+/// in some gaps.
 #[derive(Debug, Clone)]
 pub struct Poisson {
     rng: Pcg64,
     mean_gap_ns: f64,
     /// The remainder of rounding to whole nanoseconds, 0 to 1 (exclusive), which is added to the next gap.
-    /// Without it, every gap would be half a nanosecond too short, and a fast process faster than requested.
+    /// Without it, gaps would be half a nanosecond too short on average, and high rates noticeably too high.
     carry_ns: f64,
 }
 
 impl Poisson {
-    /// A process of `rate_per_sec` messages per second on average.
+    /// Creates a process with an average of `rate_per_sec` messages per second.
     ///
     /// # Errors
     /// [`WorkloadError::RateOutOfRange`] outside [`MIN_RATE_PER_SEC`] to [`MAX_RATE_PER_SEC`], both
@@ -45,8 +47,8 @@ impl Poisson {
         Ok(Self { rng, mean_gap_ns: 1e9 / rate_per_sec, carry_ns: 0.0 })
     }
 
-    /// A process that offers `gbps` (10^9 bits of payload per second) with messages of `mean_bytes` on
-    /// average.
+    /// Creates a process that offers `gbps` (10^9 bits of payload per second) with messages of `mean_bytes`
+    /// on average.
     ///
     /// # Errors
     /// [`WorkloadError::RateOutOfRange`] if the resulting rate is out of range or not a number.
@@ -59,7 +61,7 @@ impl Iterator for Poisson {
     type Item = u64;
 
     fn next(&mut self) -> Option<u64> {
-        // 53 random bits in (0, 1]: there is no logarithm of 0.
+        // 53 random bits, shifted to (0, 1], since 0 has no logarithm.
         let uniform = ((self.rng.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64;
         let exact_ns = -uniform.ln() * self.mean_gap_ns + self.carry_ns;
         let whole_ns = exact_ns.floor();
@@ -68,15 +70,16 @@ impl Iterator for Poisson {
     }
 }
 
-/// Messages per second that carry `gbps` (10^9 bits of payload per second) at `mean_bytes` per message.
+/// Returns the messages per second that carry `gbps` (10^9 bits of payload per second) at `mean_bytes` per
+/// message.
 ///
-/// Not a number or infinite if `mean_bytes` is 0, which [`Poisson::new`] reports as an error.
+/// If `mean_bytes` is 0, the result is infinite or not a number, which [`Poisson::new`] reports as an error.
 pub fn rate_per_sec(gbps: f64, mean_bytes: f64) -> f64 {
     gbps * 1e9 / (8.0 * mean_bytes)
 }
 
-/// Payload bandwidth, in 10^9 bits per second, of `rate_per_sec` messages per second at `mean_bytes` per
-/// message.
+/// Returns the payload bandwidth, in 10^9 bits per second, of `rate_per_sec` messages per second at
+/// `mean_bytes` per message.
 pub fn gbps(rate_per_sec: f64, mean_bytes: f64) -> f64 {
     rate_per_sec * mean_bytes * 8.0 / 1e9
 }

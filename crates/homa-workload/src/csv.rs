@@ -1,12 +1,12 @@
-//! Parses a user's distribution: `size,cumulative_fraction` per line.
+//! Parses a user-defined distribution: `size,cumulative_fraction` per line.
 
 use crate::error::WorkloadError;
 
-/// Maximum number of points of a user's distribution: far more than any published one has. It bounds the
-/// memory.
+/// Maximum number of points of a user-defined distribution, far more than any published distribution has. It
+/// bounds the memory.
 pub const MAX_CSV_POINTS: usize = 100_000;
 
-/// Maximum distance of the last fraction from 1: files may have as few as six digits.
+/// Maximum difference of the last fraction from 1. Files may have as few as six digits.
 const END_TOLERANCE: f64 = 1e-6;
 
 /// Parses and checks the points. In the result, the last fraction is exactly 1.
@@ -39,8 +39,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<(u32, f64)>, WorkloadError> {
         return Err(invalid_line(last_line, problem));
     }
     let end = last.1;
-    // Without this, points within the tolerance of the end could lie above it or hold a tiny share of
-    // messages.
+    // Otherwise, points with this fraction could lie above the end, or hold a tiny share of messages.
     points.iter_mut().filter(|point| point.1 == end).for_each(|point| point.1 = 1.0);
     Ok(points)
 }

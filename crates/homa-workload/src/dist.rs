@@ -5,35 +5,35 @@
 //! W1-W5 are the workloads of "Homa: A Receiver-Driven Low-Latency Transport Protocol Using Network
 //! Priorities" (Montazeri, Li, Alizadeh, Ousterhout; SIGCOMM 2018, figure 1), which took them from:
 //!
-//! | name | what | source |
+//! | name | workload | source |
 //! |---|---|---|
 //! | `w1` | memcached at Facebook | Atikoglu et al., "Workload Analysis of a Large-Scale Key-Value Store", SIGMETRICS 2012 |
-//! | `w2` | a search application at Google | measured there, given to the authors of the Homa paper |
-//! | `w3` | all applications of a Google datacentre | measured there, given to the authors of the Homa paper |
+//! | `w2` | a search application at Google | measured at Google, given to the authors of the Homa paper |
+//! | `w3` | all applications of a Google datacentre | measured at Google, given to the authors of the Homa paper |
 //! | `w4` | Hadoop at Facebook | Roy et al., "Inside the Social Network's (Datacenter) Network", SIGCOMM 2015 |
 //! | `w5` | web search | Alizadeh et al., "Data Center TCP", SIGCOMM 2010 |
-//! | `w6` | heavy middle | fabricated by the authors of Homa's simulations |
+//! | `w6` | heavy middle | invented by the authors of Homa's simulations |
 //! | `w7` | cache followers at Facebook | Roy et al., SIGCOMM 2015 |
 //! | `w8` | web servers at Facebook | Roy et al., SIGCOMM 2015 |
 //!
-//! The tables here are our own: at most 60 rows each, within 0.005 of every published cumulative fraction and
-//! within 0.5 % of the published mean.
+//! The tables here are our own. Each has at most 60 rows, is within 0.005 of every published cumulative
+//! fraction, and is within 0.5 % of the published mean.
 //!
 //! Further workloads:
 //!
-//! | name | what |
+//! | name | workload |
 //! |---|---|
 //! | `short-long` | 75 % of 30 bytes and 25 % of 500,000 bytes: RAMCloud's mix in which long messages delay short ones |
-//! | `one-medium` | 130,000 bytes always, as in RAMCloud: every message needs grants |
-//! | `starve` | 100,000, 200,000 … 900,000 bytes in equal numbers and half as many of 1,000,000: the sizes with which Linux Homa's own bench makes SRPT starve the longest messages. Not a realistic load; for offered loads of 100 % or more |
-//! | a number | that many bytes always |
+//! | `one-medium` | always 130,000 bytes, as in RAMCloud: every message needs grants |
+//! | `starve` | 100,000, 200,000 ... 900,000 bytes in equal numbers, and half as many of 1,000,000: the sizes with which Linux Homa's own benchmark makes SRPT starve the longest messages. Not a realistic load; for offered loads of 100 % or more |
+//! | a number | always that many bytes |
 //!
 //! # Representation
 //!
-//! A distribution consists of spans: a span spreads its messages evenly over consecutive sizes, and a span of
-//! one size is a step. Published distributions and users' points list the sizes that occur, so a user's
-//! points are all steps. The built-in tables replace runs of many rare sizes by wider spans of the same mass
-//! and mean.
+//! A distribution consists of spans. The messages of a span are spread evenly over consecutive sizes; a span
+//! of a single size is a step. Published and user-defined distributions list every size that occurs, so the
+//! points of a user-defined distribution are all steps. The built-in tables replace runs of many rare sizes
+//! with wider spans of the same mass and mean.
 
 use std::fmt;
 use std::sync::Arc;
@@ -46,11 +46,11 @@ use crate::{csv, tables};
 
 pub use crate::csv::MAX_CSV_POINTS;
 
-/// Separates the random numbers of sizes from those of arrivals when both start from one seed.
+/// Makes the random numbers for sizes independent of those for arrivals when both start from the same seed.
 const SIZE_STREAM: u64 = 0x73a9_05d1_6e2b_48cf;
 
-/// Tolerance for the rounding of sums of fractions, so that a quantile at exactly a step's upper edge stays
-/// on the step.
+/// Tolerance for rounding errors in sums of fractions, so that a quantile exactly at a step's upper edge
+/// belongs to that step.
 const ROUNDING: f64 = 1e-12;
 
 /// Messages spread evenly over the sizes `first..=last`.
@@ -79,8 +79,8 @@ impl Span {
         (f64::from(self.first) + f64::from(self.last)) / 2.0
     }
 
-    /// The smallest size that at least `fraction` of all messages do not exceed; `fraction` is at most
-    /// `upto`.
+    /// Returns the smallest size that at least `fraction` of all messages do not exceed. `fraction` is at
+    /// most `upto`.
     fn quantile(&self, fraction: f64) -> u32 {
         if self.first == self.last {
             return self.first;
@@ -90,7 +90,7 @@ impl Span {
     }
 }
 
-/// A distribution of message sizes, in bytes. Clones share the table.
+/// A distribution of message sizes, in bytes. Clones share its table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Workload {
     name: String,
@@ -100,7 +100,8 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// The built-in workload of this name, in either case, or a fixed size if the name is a number.
+    /// Returns the built-in workload of this name, in upper or lower case, or a workload of a fixed size if
+    /// the name is a number.
     ///
     /// # Errors
     /// [`WorkloadError::UnknownName`], and [`WorkloadError::SizeOutOfRange`] for a number outside 1 to
@@ -115,7 +116,7 @@ impl Workload {
             "short-long" => Ok(Self::from_steps(lower, [(30, 0.75), (500_000, 1.0)])),
             "one-medium" => Ok(Self::from_steps(lower, [(130_000, 1.0)])),
             "starve" => {
-                // Weights 2 for each of nine sizes and 1 for the tenth.
+                // The weight is 2 for each of nine sizes, and 1 for the tenth.
                 let steps = (1..=9u32).map(|k| (k * 100_000, f64::from(2 * k) / 19.0));
                 Ok(Self::from_steps(lower, steps.chain([(1_000_000, 1.0)])))
             }
@@ -129,7 +130,7 @@ impl Workload {
         }
     }
 
-    /// A workload in which every message has the same length.
+    /// Returns a workload in which every message has the same length.
     ///
     /// # Errors
     /// [`WorkloadError::SizeOutOfRange`] for 0 bytes: the wire format has no empty message.
@@ -140,12 +141,13 @@ impl Workload {
         Ok(Self::fixed_size(bytes))
     }
 
-    /// A user's distribution: the text of a CSV file with one `size,cumulative_fraction` per line.
+    /// Parses a user-defined distribution: the text of a CSV file with one `size,cumulative_fraction` per
+    /// line.
     ///
     /// Only the listed sizes occur. Blank lines and lines that start with `#` are skipped, as is one header
     /// line before the first point. Sizes are in bytes, at least 1, and increase from line to line. Fractions
-    /// do not decrease, are from 0 to 1, and end at 1 (to a millionth, and then count as 1). There may be at
-    /// most [`MAX_CSV_POINTS`] points.
+    /// are from 0 to 1, do not decrease, and end at 1 (a last fraction within a millionth of 1 counts as 1).
+    /// There may be at most [`MAX_CSV_POINTS`] points.
     ///
     /// # Errors
     /// [`WorkloadError::Csv`] with the number of the line that breaks a rule; [`WorkloadError::CsvEmpty`] if
@@ -154,22 +156,22 @@ impl Workload {
         Ok(Self::from_steps(name.to_owned(), csv::parse(text)?))
     }
 
-    /// The names that [`Workload::named`] accepts, besides numbers.
+    /// Returns the names that [`Workload::named`] accepts in addition to numbers.
     pub fn names() -> impl Iterator<Item = &'static str> {
         tables::PUBLISHED.iter().map(|(name, ..)| *name).chain(["short-long", "one-medium", "starve"])
     }
 
-    /// The published mean of W1-W8, in bytes; `None` for other names. The mean of our table is
-    /// [`Workload::mean_bytes`].
+    /// Returns the published mean of W1-W8, in bytes; `None` for other names. [`Workload::mean_bytes`]
+    /// returns the mean of our table.
     pub fn published_mean_bytes(name: &str) -> Option<f64> {
         let name = name.to_ascii_lowercase();
         tables::PUBLISHED.iter().find(|(known, ..)| *known == name).map(|(_, mean, _)| *mean)
     }
 
-    /// The same workload with every longer message shortened to `max_bytes`.
+    /// Returns the same workload with all longer messages shortened to `max_bytes`.
     ///
-    /// Published runs of Linux Homa do the same: they send a longer message with the maximum length and leave
-    /// none out. All fractions below the maximum stay the same, and the mean falls.
+    /// Published runs of Linux Homa do the same: they shorten longer messages to the maximum instead of
+    /// omitting them. All fractions below the maximum stay the same, and the mean decreases.
     ///
     /// # Errors
     /// [`WorkloadError::SizeOutOfRange`] for 0 bytes.
@@ -189,33 +191,33 @@ impl Workload {
         Ok(Self { truncated_at: Some(max_bytes), ..Self::from_rows(self.name.clone(), rows) })
     }
 
-    /// The requested name in lower case; for a fixed size the number; for a user's distribution its given
-    /// name.
+    /// Returns the requested name in lower case; for a fixed size, the number; for a user-defined
+    /// distribution, its given name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The maximum that [`Workload::truncated`] imposed; `None` if no message had to be shortened.
+    /// Returns the maximum that [`Workload::truncated`] imposed; `None` if no message had to be shortened.
     pub fn truncated_at(&self) -> Option<u32> {
         self.truncated_at
     }
 
-    /// The mean message length, in bytes, after truncation.
+    /// Returns the mean message length, in bytes, after truncation.
     pub fn mean_bytes(&self) -> f64 {
         self.mean_bytes
     }
 
-    /// The shortest message that occurs, in bytes.
+    /// Returns the length of the shortest message, in bytes.
     pub fn min_bytes(&self) -> u32 {
         self.spans[0].first
     }
 
-    /// The longest message that occurs, in bytes.
+    /// Returns the length of the longest message, in bytes.
     pub fn max_bytes(&self) -> u32 {
         self.spans[self.spans.len() - 1].last
     }
 
-    /// The share of messages of at most `bytes`, 0 to 1.
+    /// Returns the share of messages of at most `bytes`, 0 to 1.
     pub fn cdf(&self, bytes: u32) -> f64 {
         let at = self.spans.partition_point(|span| span.last < bytes);
         match self.spans.get(at) {
@@ -226,34 +228,34 @@ impl Workload {
         }
     }
 
-    /// The smallest size, in bytes, that at least `fraction` of all messages do not exceed.
+    /// Returns the smallest size, in bytes, that at least `fraction` of all messages do not exceed.
     ///
-    /// A fraction of 0 or less gives the shortest message, 1 or more the longest.
+    /// A fraction of 0 or less gives the shortest message, a fraction of 1 or more the longest.
     pub fn quantile(&self, fraction: f64) -> u32 {
         let fraction = fraction - ROUNDING;
         let at = self.spans.partition_point(|span| span.upto < fraction);
         self.spans.get(at).map_or(self.max_bytes(), |span| span.quantile(fraction))
     }
 
-    /// Sizes that represent equal numbers of messages, in increasing order: [`Workload::quantile`] at the
-    /// middle of each of `parts` equal parts of all messages.
+    /// Returns sizes that represent equal numbers of messages, in increasing order: [`Workload::quantile`] at
+    /// the middle of each of `parts` equal parts of all messages.
     ///
-    /// All quantiles together take one walk through the distribution instead of a search for each.
+    /// All quantiles together take one pass through the distribution, instead of one search per quantile.
     pub fn quantiles(&self, parts: u32) -> Quantiles<'_> {
         Quantiles { workload: self, span: 0, part: 0, parts }
     }
 
     /// Draws one message length, in bytes, with one number from `rng`.
     ///
-    /// The same random number gives the same quantile of every workload, so two runs with one seed differ
-    /// only where the workloads do.
+    /// The same random number gives the same quantile of every workload, so two runs with the same seed
+    /// differ only where their workloads differ.
     pub fn sample(&self, rng: &mut impl RngCore) -> u32 {
-        // 53 random bits, the precision of a fraction, shifted to (0, 1].
+        // 53 random bits, the precision of an `f64`, shifted to (0, 1].
         let fraction = ((rng.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64;
         self.quantile(fraction)
     }
 
-    /// An endless series of message lengths that depends only on the seed.
+    /// Returns an endless series of message lengths that depends only on the seed.
     pub fn sampler(&self, seed: u64) -> SizeSampler {
         SizeSampler { workload: self.clone(), rng: Pcg64::seed_from_u64(seed ^ SIZE_STREAM) }
     }
@@ -267,7 +269,7 @@ impl Workload {
     }
 
     /// Builds the workload from rows of first size, last size and cumulative fraction, increasing and ending
-    /// at 1. Rows without messages are left out: otherwise the shortest or longest message would be one that
+    /// at 1. Rows without messages are omitted: otherwise the shortest or longest size might be one that
     /// never occurs.
     fn from_rows(name: String, rows: impl IntoIterator<Item = (u32, u32, f64)>) -> Self {
         let mut spans: Vec<Span> = Vec::new();
@@ -295,7 +297,7 @@ impl fmt::Display for Workload {
     }
 }
 
-/// Representative sizes of one workload, in bytes. See [`Workload::quantiles`].
+/// Representative sizes of a workload, in bytes. See [`Workload::quantiles`].
 #[derive(Debug, Clone)]
 pub struct Quantiles<'a> {
     workload: &'a Workload,
@@ -330,7 +332,7 @@ impl Iterator for Quantiles<'_> {
     }
 }
 
-/// Endless message lengths of one workload, in bytes. See [`Workload::sampler`].
+/// An endless series of message lengths of a workload, in bytes. See [`Workload::sampler`].
 #[derive(Debug, Clone)]
 pub struct SizeSampler {
     workload: Workload,

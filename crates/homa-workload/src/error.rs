@@ -1,8 +1,8 @@
-//! Errors of requested workloads.
+//! Errors in requested workloads.
 
 use thiserror::Error;
 
-/// A workload, a load or a merge that is not possible, with the remedy.
+/// A workload, load or merge that is not possible. The message says what to do instead.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum WorkloadError {
@@ -12,7 +12,7 @@ pub enum WorkloadError {
         /// The given name.
         name: String,
     },
-    /// A message size of zero, or one that does not fit 32 bits: neither can be sent.
+    /// A message size that is zero or does not fit 32 bits. Such messages cannot be sent.
     #[error("message size `{size}` is out of range: use 1 to {} bytes", u32::MAX)]
     SizeOutOfRange {
         /// The given size.
@@ -23,13 +23,13 @@ pub enum WorkloadError {
     Csv {
         /// The line's number, counted from 1.
         line: usize,
-        /// The problem, and the rule.
+        /// The problem, and the rule that is broken.
         problem: String,
     },
     /// The CSV text has no points.
     #[error("no points: the text needs lines of `size,cumulative_fraction`, the last fraction being 1")]
     CsvEmpty,
-    /// A rate of messages outside the range that the arrival process covers.
+    /// A message rate outside the range of the arrival process.
     #[error(
         "{rate_per_sec} messages per second is out of range: use {} to {}; if it came from a bandwidth and a mean size, \
          check both",

@@ -1,8 +1,8 @@
-//! Loads for measuring a transport, and statistics of the results.
+//! Workloads for measuring a transport, and statistics of the results.
 //!
-//! - [`dist`]: message lengths: W1-W8, small synthetic workloads, fixed sizes and a user's own points.
+//! - [`dist`]: message lengths: W1-W8, small synthetic workloads, fixed sizes and user-defined distributions.
 //! - [`arrivals`]: start times of messages: Poisson arrivals for an offered load.
-//! - [`slowdown`]: how much longer each message took than its best case, by size.
+//! - [`slowdown`]: how much longer messages took than in the best case, by size.
 //!
 //! This crate reads no clock, file or environment: seeds and text are arguments, so that a run can be
 //! replayed.

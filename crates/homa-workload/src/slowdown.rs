@@ -1,24 +1,26 @@
-//! Slowdown by message size: how much longer a message took than the same message alone.
+//! Slowdown by message size: the time that a message took, divided by the time that it takes in an unloaded
+//! network.
 //!
 //! # Rows
 //!
-//! There are ten bins of equal message count according to the workload's own distribution, not to the
-//! measured messages, so that the rows of two runs can be compared. One more row, the last, is for the
-//! largest 1 % of the messages, which the tenth bin also contains. A workload with few sizes has fewer bins:
-//! bins that would end at the same size are merged. The last row is left out if it would repeat the bin
-//! before it, as with a fixed size; see [`SlowdownRecorder::has_largest_row`].
+//! There are ten bins of equal message count. They follow from the workload's distribution, not from the
+//! measured messages, so that the rows of two runs can be compared. An additional last row is for the largest
+//! 1 % of the messages, which the tenth bin also contains. A workload with few sizes has fewer bins, because
+//! bins that would end at the same size are merged. The last row is omitted if it would repeat the bin before
+//! it, as with a fixed size; see [`SlowdownRecorder::has_largest_row`].
 //!
 //! # Short messages
 //!
-//! "Short" is under 1500 bytes and among the shortest 10 % of the workload: at most the size that 10 % of the
-//! messages do not exceed, and at most 1499 bytes. If more than 10 % of the messages have the smallest size,
-//! short means that size. A workload without messages under 1500 bytes has no short ones: the count stays 0.
+//! A short message has less than 1500 bytes and is among the shortest 10 % of the workload: its size is at
+//! most the 10th percentile, and at most 1499 bytes. If more than 10 % of the messages have the smallest
+//! size, only messages of that size are short. If a workload has no messages under 1500 bytes, the count of
+//! short messages stays 0.
 //!
 //! # Precision
 //!
 //! Percentiles come from histograms with three significant digits (slowdowns are stored in thousandths);
-//! means and counts are exact. A percentile is the value that at least this share of the messages does not
-//! exceed. All values of a row without messages are zero.
+//! means and counts are exact. A percentile is the smallest value that at least this share of the messages
+//! does not exceed. In a row without messages, all values are zero.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -26,20 +28,21 @@ use serde::{Deserialize, Serialize};
 use crate::dist::Workload;
 use crate::error::WorkloadError;
 
-/// Bins of equal message count.
+/// Number of bins of equal message count.
 const BINS: u32 = 10;
 
-/// Maximum bytes of a short message: one ordinary packet carries it.
+/// Maximum size of a short message, in bytes: it fits one ordinary packet.
 const SHORT_MAX_BYTES: u32 = 1499;
 
-/// Maximum recorded value: longer times in nanoseconds, and larger slowdowns in thousandths, count as this.
-/// It bounds a histogram to some 300 kB. As a time it is 73 minutes, longer than every timeout.
+/// Maximum recorded value. Longer times (in nanoseconds) and larger slowdowns (in thousandths) are recorded
+/// as this value. It limits a histogram to about 300 kB. As a time, it is 73 minutes, longer than every
+/// timeout.
 const MAX_RECORDED: u64 = 1 << 42;
 
 /// One row of the slowdown table.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BinSummary {
-    /// The largest size of the row, in bytes, inclusive. The row begins after the end of the previous one,
+    /// The largest size of the row, in bytes, inclusive. A row begins after the end of the previous row,
     /// except for the row of the largest 1 %, which ends where the last bin ends.
     pub max_bytes: u32,
     /// Messages recorded.
@@ -82,7 +85,7 @@ pub struct ShortSummary {
 pub struct SlowdownRecorder {
     /// The bins, by increasing size.
     bins: Vec<Row>,
-    /// The smallest size of the largest 1 %, and its row; `None` if that is the whole last bin.
+    /// The smallest size of the largest 1 %, and the row for them; `None` if they are the whole last bin.
     largest: Option<(u32, Row)>,
     short: Group,
     short_half: Group,
@@ -91,7 +94,7 @@ pub struct SlowdownRecorder {
 }
 
 impl SlowdownRecorder {
-    /// A recorder with the bins of this workload, which may be truncated.
+    /// Creates a recorder with the bins of this workload, which may be truncated.
     pub fn new(workload: &Workload) -> Self {
         Self::with_bins(workload, BINS)
     }
@@ -102,8 +105,8 @@ impl SlowdownRecorder {
         Self::with_edges(workload, (1..=bins).map(|bin| workload.quantile(f64::from(bin) / f64::from(bins))))
     }
 
-    /// Like [`SlowdownRecorder::new`], with bins that end at these sizes, inclusive and increasing; without
-    /// any, one bin takes all messages.
+    /// Like [`SlowdownRecorder::new`], with bins that end at the sizes `edges`, inclusive and increasing.
+    /// Without edges, there is one bin for all messages.
     pub fn with_edges(workload: &Workload, edges: impl IntoIterator<Item = u32>) -> Self {
         let mut edges: Vec<u32> = edges.into_iter().collect();
         if edges.is_empty() {
@@ -112,7 +115,7 @@ impl SlowdownRecorder {
         edges.dedup();
         let last_bin_after = edges.iter().rev().nth(1).copied().unwrap_or(0);
         let max_bytes = workload.max_bytes();
-        // Sizes above the 99th percentile, or the largest size alone if it has more than 1 % of the messages.
+        // Sizes above the 99th percentile, or only the largest size if more than 1 % of the messages have it.
         let largest_from = workload.quantile(0.99).saturating_add(1).min(max_bytes);
         let whole_last_bin = workload.cdf(largest_from - 1) <= workload.cdf(last_bin_after);
         Self {
@@ -125,9 +128,9 @@ impl SlowdownRecorder {
         }
     }
 
-    /// Records a message of `size_bytes` that took `rtt_ns`, where the same message alone takes `best_ns`.
+    /// Records a message of `size_bytes` that took `rtt_ns`, and that takes `best_ns` in an unloaded network.
     ///
-    /// A size above the workload's largest counts in the last bin. A `best_ns` of 0 counts as 1.
+    /// Sizes above the workload's largest size count in the last bin. A `best_ns` of 0 counts as 1.
     pub fn record(&mut self, size_bytes: u32, rtt_ns: u64, best_ns: u64) {
         let slowdown = rtt_ns as f64 / best_ns.max(1) as f64;
         self.count += 1;
@@ -144,7 +147,7 @@ impl SlowdownRecorder {
     /// Adds the records of another recorder of the same workload.
     ///
     /// # Errors
-    /// [`WorkloadError::BinsDiffer`] if the other has different bins; nothing is added then.
+    /// [`WorkloadError::BinsDiffer`] if the other recorder has different bins; nothing is added then.
     pub fn merge(&mut self, other: &Self) -> Result<(), WorkloadError> {
         if !self.edges().eq(other.edges()) {
             return Err(WorkloadError::BinsDiffer);
@@ -162,17 +165,18 @@ impl SlowdownRecorder {
         Ok(())
     }
 
-    /// The rows: the bins by increasing size, then the largest 1 % if [`SlowdownRecorder::has_largest_row`].
+    /// Returns the rows: the bins by increasing size, then the largest 1 % if
+    /// [`SlowdownRecorder::has_largest_row`].
     pub fn bins(&self) -> Vec<BinSummary> {
         self.bins.iter().chain(self.largest.iter().map(|(_, row)| row)).map(Row::summary).collect()
     }
 
-    /// Whether the last row of [`SlowdownRecorder::bins`] is the largest 1 %, not a bin.
+    /// Whether the last row of [`SlowdownRecorder::bins`] is the row for the largest 1 % instead of a bin.
     pub fn has_largest_row(&self) -> bool {
         self.largest.is_some()
     }
 
-    /// Mean slowdown of all messages; 0 if there were none.
+    /// Returns the mean slowdown of all messages; 0 if there were none.
     pub fn slowdown_mean(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.slowdown_sum / self.count as f64 }
     }
@@ -182,18 +186,18 @@ impl SlowdownRecorder {
         self.count
     }
 
-    /// The short messages as defined in the module's documentation.
+    /// Returns the figures of the short messages, as defined in the module's documentation.
     pub fn short(&self) -> ShortSummary {
         self.short.summary()
     }
 
-    /// The smaller half of the messages by count: those up to the workload's median size. This is more than
-    /// half if many messages have the median size.
+    /// Returns the figures of the smaller half of the messages by count: messages up to the workload's median
+    /// size. This is more than half if many messages have the median size.
     pub fn short_half(&self) -> ShortSummary {
         self.short_half.summary()
     }
 
-    /// Every size at which a row begins or ends: recorders with the same edges can be merged.
+    /// Every size at which a row begins or ends. Recorders with the same edges can be merged.
     fn edges(&self) -> impl Iterator<Item = u32> + '_ {
         let largest = self.largest.iter().map(|(from, _)| *from);
         let groups = [self.short.max_bytes, self.short_half.max_bytes];
@@ -201,7 +205,7 @@ impl SlowdownRecorder {
     }
 }
 
-/// One row of the table while messages are recorded.
+/// A row of the table while messages are being recorded.
 #[derive(Debug, Clone)]
 struct Row {
     max_bytes: u32,
@@ -293,7 +297,7 @@ fn add(histogram: &mut Histogram<u64>, other: &Histogram<u64>) {
     histogram.add(other).expect("a histogram can grow to the clamped range");
 }
 
-/// A percentile in a unit a thousand times that of the histogram: ns to µs, thousandths to a ratio.
+/// Returns a percentile in a unit a thousand times that of the histogram: ns to us, thousandths to a ratio.
 fn thousandths(histogram: &Histogram<u64>, quantile: f64) -> f64 {
     if histogram.is_empty() { 0.0 } else { histogram.value_at_quantile(quantile) as f64 / 1000.0 }
 }

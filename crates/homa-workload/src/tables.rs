@@ -1,13 +1,13 @@
 //! The compact tables of W1-W8.
 //!
-//! A row `(first, last, upto_ppm)` spreads its messages evenly over the sizes `first..=last` (bytes, both
-//! inclusive); `upto_ppm` is the share of all messages up to and including `last`, in millionths.
-//! `examples/fit_tables.rs` computed the rows from the published points and describes the method.
+//! The messages of a row `(first, last, upto_ppm)` are spread evenly over the sizes `first..=last` (bytes,
+//! both inclusive); `upto_ppm` is the share of all messages up to and including `last`, in millionths.
+//! `examples/fit_tables.rs` computed the rows from the published points, and describes the method.
 
 /// One row: first size, last size (inclusive, bytes), cumulative share of messages in millionths.
 pub(crate) type Row = (u32, u32, u32);
 
-/// The distributions by name, in the order W1-W8, each with the published mean in bytes.
+/// The distributions W1-W8, in this order, each with its name and its published mean in bytes.
 pub(crate) const PUBLISHED: [(&str, f64, &[Row]); 8] = [
     ("w1", 187.77, W1),
     ("w2", 440.7907, W2),
@@ -82,7 +82,7 @@ const W1: &[Row] = &[
     (8845, 26249, 1000000),
 ];
 
-/// One search application in Google's datacentres.
+/// A search application in Google's datacentres.
 const W2: &[Row] = &[
     (2, 2, 75603),
     (3, 3, 132306),
@@ -269,7 +269,7 @@ const W4: &[Row] = &[
     (10000000, 10000000, 1000000),
 ];
 
-/// Web search, as used to evaluate DCTCP: whole packets of 1470 bytes.
+/// Web search, as used to evaluate DCTCP: sizes are multiples of 1470-byte packets.
 const W5: &[Row] = &[
     (1470, 1470, 25000),
     (2940, 2940, 50000),
@@ -325,7 +325,7 @@ const W5: &[Row] = &[
     (29400000, 29400000, 1000000),
 ];
 
-/// A fabricated distribution with its weight in the middle sizes.
+/// An invented distribution with most of its weight in the middle sizes.
 const W6: &[Row] = &[
     (51, 52, 23000),
     (53, 59, 115000),

@@ -12,7 +12,8 @@ fn gaps_average_to_the_rate_even_near_a_nanosecond() {
     for rate in [1.0, 1e4, 3e6, 4e8, MAX_RATE_PER_SEC] {
         let total_ns: u64 = Poisson::new(rate, SEED).unwrap().take(COUNT).sum();
         let seen = COUNT as f64 / (total_ns as f64 / 1e9);
-        // The tolerance is five standard errors: that of the mean of n exponential gaps is 1 / sqrt(n).
+        // The tolerance is five standard errors. The relative standard error of the mean of n exponential
+        // gaps is 1 / sqrt(n).
         assert!((seen / rate - 1.0).abs() < 0.008, "{rate}: {seen}");
     }
 }

@@ -3,7 +3,7 @@
 use homa_workload::dist::MAX_CSV_POINTS;
 use homa_workload::{Workload, WorkloadError};
 
-/// The line and the problem for which the text is refused.
+/// Returns the line and the problem for which the text is refused.
 fn refusal(text: &str) -> (usize, String) {
     match Workload::from_csv("mine", text) {
         Err(WorkloadError::Csv { line, problem }) => (line, problem),

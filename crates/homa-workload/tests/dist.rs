@@ -1,4 +1,4 @@
-//! Properties of message-size distributions that need no published points.
+//! Properties of message-size distributions that can be tested without the published points.
 
 use homa_workload::{Workload, WorkloadError};
 
@@ -78,7 +78,7 @@ fn the_cumulative_fraction_rises_from_zero_to_one() {
 #[test]
 fn the_mean_agrees_with_the_cumulative_fractions() {
     for workload in all().into_iter().map(|workload| workload.truncated(200_000).unwrap()) {
-        // The mean of a size is the sum over all lengths of the share of messages that are longer.
+        // The mean size is the sum, over all lengths, of the share of longer messages.
         let sum: f64 = (0..workload.max_bytes()).map(|bytes| 1.0 - workload.cdf(bytes)).sum();
         assert!((sum / workload.mean_bytes() - 1.0).abs() < 1e-9, "{workload}: {sum}");
     }
@@ -123,7 +123,7 @@ fn samples_follow_the_distribution() {
         for tenth in 1..10 {
             let edge = workload.quantile(f64::from(tenth) / 10.0);
             let seen = sizes.partition_point(|&bytes| bytes <= edge) as f64 / COUNT as f64;
-            // Five standard deviations of a share of 200,000 draws.
+            // The tolerance is five standard deviations of a share of 200,000 draws.
             assert!((seen - workload.cdf(edge)).abs() < 0.0056, "{workload} {edge}: {seen}");
         }
         let mean = sizes.iter().map(|&bytes| f64::from(bytes)).sum::<f64>() / COUNT as f64;
@@ -148,7 +148,7 @@ fn one_seed_draws_the_same_messages_with_and_without_truncation() {
     let whole = Workload::named("w4").unwrap();
     let truncated = whole.truncated(60_000).unwrap();
     for (long, short) in whole.sampler(SEED).zip(truncated.sampler(SEED)).take(20_000) {
-        // Within the span that the maximum cuts, rounding may move a size by a byte.
+        // Within the span that the maximum truncates, rounding may change a size by a byte.
         assert!(short.abs_diff(long.min(60_000)) <= 1, "{long} {short}");
     }
 }

@@ -1,4 +1,4 @@
-//! All tests of this crate in one program, which is linked once.
+//! All tests of this crate, linked into one program.
 
 mod arrivals;
 mod csv;

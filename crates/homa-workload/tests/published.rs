@@ -1,4 +1,4 @@
-//! Compares the compact tables with the published points, if these are available.
+//! Compares the compact tables with the published points, if the points are available.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ fn parse(text: &str) -> Published {
     Published { mean_bytes: mean.trim_end_matches(" bytes").parse().unwrap(), points: points.collect() }
 }
 
-/// Calls `check` with each workload and its published points, if these are available.
+/// Calls `check` with each workload and its published points, if the points are available.
 fn with_published(check: impl Fn(&Workload, &Published)) {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/reference/workloads"));
     if !folder.is_dir() {
@@ -33,8 +33,8 @@ fn with_published(check: impl Fn(&Workload, &Published)) {
     }
 }
 
-/// The mean, in bytes, if every message has one of the published sizes and longer ones are shortened to
-/// `max_bytes`.
+/// The mean size, in bytes, if every message has one of the published sizes and longer messages are shortened
+/// to `max_bytes`.
 fn step_mean(published: &Published, max_bytes: u32) -> f64 {
     let mut below = 0.0;
     let mut mean = 0.0;

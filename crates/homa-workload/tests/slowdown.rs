@@ -21,8 +21,7 @@ fn close(value: f64, expected: f64) -> bool {
 fn ten_bins_hold_a_tenth_of_the_messages_each() {
     println!("seed {SEED}");
     const COUNT: u64 = 200_000;
-    // Up to 6.5 % of the messages of W3 and W4 have the same size, so their bins are equal only to that
-    // extent.
+    // In W3 and W4, up to 6.5 % of the messages have the same size, so the bins are only approximately equal.
     for (name, slack) in [("w3", 0.035), ("w4", 0.02), ("w6", 0.01), ("w7", 0.02), ("w8", 0.01)] {
         let workload = Workload::named(name).unwrap();
         let mut recorder = SlowdownRecorder::new(&workload);
@@ -87,7 +86,7 @@ fn sizes_land_in_the_bin_whose_edge_they_do_not_exceed() {
 #[test]
 fn percentiles_and_means_are_those_of_the_messages() {
     let mut recorder = recorder("100");
-    // Slowdowns 1.001, 1.002 … 11 over a best time of 10 µs.
+    // Slowdowns 1.001, 1.002 ... 11 over a best time of 10 us.
     for step in 1..=10_000 {
         recorder.record(100, 10_000 + 10 * step, 10_000);
     }
@@ -113,7 +112,7 @@ fn short_means_under_1500_bytes_and_the_shortest_tenth() {
     }
     assert_eq!(threshold("short-long"), 30);
     assert_eq!(threshold("100"), 100);
-    // A tenth of W5 is below 5880 bytes, but only messages below 1500 bytes are short.
+    // A tenth of W5's messages are below 5880 bytes, but only messages below 1500 bytes are short.
     assert_eq!(threshold("w5"), 1499);
 
     let mut medium = recorder("one-medium");
@@ -139,7 +138,7 @@ fn merged_recorders_say_what_one_would_have_said() {
     let mut whole = SlowdownRecorder::new(&w2);
     let mut parts = [SlowdownRecorder::new(&w2), SlowdownRecorder::new(&w2), SlowdownRecorder::new(&w2)];
     for (index, size) in w2.sampler(SEED).take(30_000).enumerate() {
-        // Times that are multiples of the best keep the sums exact, whatever their order.
+        // Times that are multiples of the best time keep the sums exact in any order.
         let rtt_ns = 1000 * (1 + index as u64 % 977);
         whole.record(size, rtt_ns, 1000);
         parts[index % 3].record(size, rtt_ns, 1000);

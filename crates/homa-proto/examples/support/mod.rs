@@ -1,5 +1,5 @@
-//! Counts the instructions of a part of this program with valgrind's callgrind, and compares them with a
-//! committed baseline. The part is a function whose name contains `measured`.
+//! Counts the instructions of a part of this program with valgrind's callgrind, and compares the counts with
+//! a committed baseline. The part is a function whose name contains `measured`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,8 +14,8 @@ pub struct Counts {
     pub cold_lines: f64,
 }
 
-/// Runs this program under callgrind as `inner NAME`. That prints the number of measured units of work; the
-/// result is per unit. `None` if valgrind is not installed.
+/// Runs this program under callgrind as `inner NAME`, which prints the number of measured units of work.
+/// Returns the counts per unit; `None` if valgrind is not installed.
 pub fn counted(name: &str) -> Option<Counts> {
     let file = std::env::temp_dir().join(format!("callgrind.out.{name}.{}", std::process::id()));
     let output = Command::new("valgrind")
@@ -46,16 +46,16 @@ pub fn counted(name: &str) -> Option<Counts> {
     Some(Counts { instructions: of("Ir")? / units, cold_lines: misses / units })
 }
 
-/// Instructions by name, as in the file of the repository: a line with a name and a number each, and the
-/// compiler that was used.
+/// Instruction counts by name, as in the committed file: one name and number per line, and the compiler that
+/// was used.
 struct Baseline {
     compiler: String,
     instructions: BTreeMap<String, f64>,
 }
 
-/// Permitted difference from the baseline if the same compiler was used,
+/// Permitted difference from the baseline if the same compiler was used.
 const SAME_COMPILER: f64 = 0.02;
-/// The same if another compiler, which generates different code, was used.
+/// Permitted difference if another compiler was used, which generates different code.
 const OTHER_COMPILER: f64 = 0.15;
 
 fn compiler() -> String {
@@ -79,8 +79,8 @@ fn read(path: &Path) -> Result<Baseline, String> {
     Ok(baseline)
 }
 
-/// Compares counts with the baseline in `path`, or writes them there. Prints the result; `Err` if a count is
-/// out of tolerance.
+/// Compares counts with the baseline in `path`, or writes them there. Prints the result. Returns `Err` if a
+/// count is out of tolerance.
 fn check(path: &Path, write: bool, counts: &[(&str, f64)]) -> Result<(), String> {
     if write {
         let mut baseline =
@@ -113,9 +113,9 @@ fn check(path: &Path, write: bool, counts: &[(&str, f64)]) -> Result<(), String>
     if off.is_empty() { Ok(()) } else { Err(off.join("; ")) }
 }
 
-/// The `main` of such a program: without arguments it runs `table`; with `inner NAME` it runs the counted
-/// part, for [`counted`]; with `--check FILE` it compares and with `--write FILE` it writes the instructions
-/// of `cases`, each with its name in the file and that of its `inner`.
+/// The `main` function of such a program. Without arguments, it runs `table`; with `inner NAME`, it runs the
+/// counted part, for [`counted`]. `--check FILE` compares and `--write FILE` writes the instruction counts of
+/// `cases`, each given by its name in the file and the name of its `inner`.
 pub fn run(
     args: &[String],
     table: impl FnOnce(),

@@ -1,6 +1,6 @@
 //! Reads the reference captures of Linux Homa for tests: Homa packets, and ICMP errors about them.
 //!
-//! The captures are beside the repository, not in it. Without them, the tests skip.
+//! The captures are stored next to the repository, not in it. Without them, the tests are skipped.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
@@ -14,7 +14,7 @@ use homa_pcap::read::CaptureReader;
 
 const CAPTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/reference/kernel-captures");
 
-/// A relevant frame.
+/// A frame with a Homa packet, or an ICMP error about one.
 #[derive(Clone, Debug)]
 pub struct CapturedFrame {
     /// Nanoseconds since the capture's first frame.
@@ -29,12 +29,12 @@ pub struct CapturedFrame {
 pub enum FrameContent {
     /// A Homa packet, header and payload.
     Homa(Vec<u8>),
-    /// An ICMP error of type "destination unreachable" with this code about a Homa packet that its receiver
-    /// had sent, and the beginning of that packet.
+    /// An ICMP "destination unreachable" error with this code, and the beginning of the Homa packet that it
+    /// is about, which was sent by the receiver of the error.
     Unreachable { code: u8, quoted: Vec<u8> },
 }
 
-/// The capture files with their names, in order; empty if they are missing, with the reason printed.
+/// Returns the paths of the capture files, in order. If they are missing, prints the reason and returns none.
 pub fn files() -> Vec<PathBuf> {
     if !Path::new(CAPTURES).is_dir() {
         homa_testkit::skip(format_args!("there are no captures at {CAPTURES}"));

@@ -1,8 +1,8 @@
-//! Runs the programs of the fuzz targets without a fuzzer: random ones from seeds, and inputs that once found
-//! a defect.
+//! Runs the programs of the fuzz targets without a fuzzer: random programs from seeds, and inputs that once
+//! found a defect.
 //!
-//! A failing test prints how to repeat it: `FUZZ_SEED=<seed>` runs one seed, `FUZZ_INPUT=<file>` one input of
-//! the fuzzer.
+//! A failing test prints how to repeat it: `FUZZ_SEED=<seed>` runs one seed, `FUZZ_INPUT=<file>` runs one
+//! input of the fuzzer.
 
 mod programs;
 
@@ -14,7 +14,7 @@ use rand_pcg::Pcg64Mcg;
 
 use programs::{decode, endpoint};
 
-/// Runs `program` on random bytes from seeds for at most five seconds, or on those of `FUZZ_SEED`.
+/// Runs `program` on random bytes, from successive seeds for at most five seconds, or from `FUZZ_SEED`.
 fn random(name: &str, seeds: u64, longest: u32, program: fn(&[u8])) {
     let chosen: Option<u64> =
         std::env::var("FUZZ_SEED").ok().map(|seed| seed.parse().expect("FUZZ_SEED is a number"));

@@ -45,7 +45,7 @@ fn a_key_names_nothing_after_the_event_that_ends_its_rpc() {
     assert!(next.slot == rpc.slot && next != rpc, "the slot is used again, the key is not");
     client.endpoint.abort(now, rpc);
     assert!(client.endpoint.rpc_id(next).is_some());
-    exchange(&mut server, &mut client); // Its packet acknowledges the first.
+    exchange(&mut server, &mut client); // The packet acknowledges the first.
     server.endpoint.handle_timeout(now);
     let events = server.events();
     assert!(matches!(events[1], Event::Done { rpc, reason: DoneReason::Acknowledged } if rpc == request));
@@ -73,7 +73,7 @@ fn a_crowd_ends_a_few_at_a_time() {
         for id in 1..=50 {
             side.hear(addr(2), &ours(2, 5).whole(2 * id, 10));
             let call = side.call(addr(2), 10);
-            // The sender of a packet that names a request is accepted as the peer (PEER-16).
+            // The sender of a packet with the id of a request is accepted as the peer (PEER-16).
             let about_call = side.id(call) | 1;
             side.hear(addr(2), &ours(2, 5).server(side.client_port).packet(about_call, Body::Busy));
         }

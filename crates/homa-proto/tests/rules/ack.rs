@@ -1,4 +1,4 @@
-//! ACK: acknowledgements, after which a server frees an RPC.
+//! ACK: acknowledgements, which let a server free an RPC.
 
 use homa_proto::wire::{Body, PacketType};
 use homa_proto::{Config, DoneReason, Event, MS, SEC};
@@ -10,7 +10,7 @@ fn done(side: &mut Side) -> Vec<DoneReason> {
     side.events().into_iter().filter_map(reason).collect()
 }
 
-/// Client RPCs that received their complete response from kernel 2; returns their ids.
+/// Completes `count` client RPCs with responses from kernel 2; returns their ids.
 fn answered(client: &mut Side, count: usize) -> Vec<u64> {
     let server = kernel(2).server(client.client_port);
     let rpcs: Vec<_> = (0..count).map(|_| client.call(addr(2), 100)).collect();
@@ -54,7 +54,7 @@ fn acknowledgements_ride_on_data_or_go_five_at_a_time() {
     assert_eq!(acked(&client.pass(2 * MS)), [] as [u64; 0], "four wait until they are asked for");
 }
 
-/// Lets `count` calls to host 2 end with their responses; returns their ids.
+/// Completes `count` calls to host 2 with responses; returns their ids.
 fn completes(client: &mut Side, count: usize) -> Vec<u64> {
     let server = kernel(2).server(client.client_port);
     let calls: Vec<_> = (0..count).map(|_| client.call(addr(2), 100)).collect();
@@ -80,7 +80,7 @@ fn five_acknowledgements_wait_for_requests_less_long_than_their_server_would() {
     assert_eq!((sent.len(), sent[0].is(PacketType::Ack)), (1, true));
     assert_eq!(acked(&sent), ids[1..], "that of the header, and five more");
     assert_eq!(sent[0].packet.common.source_port, client.client_port);
-    // Enough were carried by requests that the rest may wait.
+    // Requests have carried so many acknowledgements that the others may wait.
     completes(&mut client, 5);
     client.call(addr(2), 10);
     client.take();
@@ -113,7 +113,7 @@ fn a_server_frees_what_its_client_acknowledges_by_whatever_packet() {
     }
     server.take_one();
     let mut ack = client.ack(2, &[4]);
-    ack.common.dest_port = 100; // For another port, and before the responses were sent in full.
+    ack.common.dest_port = 100; // To another port, and before the responses were sent in full.
     server.hear(client.addr, &ack);
     assert_eq!(done(&mut server), [DoneReason::Acknowledged; 2]);
     let mut data = client.whole(10, 10);
@@ -122,7 +122,8 @@ fn a_server_frees_what_its_client_acknowledges_by_whatever_packet() {
     }
     data.common.dest_port = 100;
     server.hear(client.addr, &data);
-    // An acknowledgement carried by a request waits until the request was passed on, and is then due at once.
+    // An acknowledgement carried by a request waits until the request has been delivered, and is then due at
+    // once.
     assert!(server.endpoint.poll_timeout().is_some_and(|due| due <= server.now));
     assert_eq!((server.requests().len(), server.endpoint.open_rpcs()), (1, 3));
     server.endpoint.handle_timeout(server.now);
@@ -194,7 +195,7 @@ fn a_client_that_waits_does_not_acknowledge_but_asks() {
     let sent = client.take();
     assert_eq!(sent.len(), 1);
     assert!(sent[0].is(PacketType::Resend), "{sent:?}");
-    // The answer for a message that waits for our own grants says so.
+    // For a message that waits for our own grants, the answer shows that.
     let other = client.call(addr(3), 100);
     let other_id = client.id(other) | 1;
     client.take();
@@ -236,7 +237,7 @@ fn a_server_asks_for_an_acknowledgement_ever_more_rarely_and_then_forgets() {
     assert!(server.endpoint.is_idle());
 }
 
-/// RESEND-22: the NEED_ACKs that a server sends to an overloaded client, and their consequences.
+/// RESEND-22: NEED_ACKs from a server to an overloaded client, and the packets that answer them.
 #[test]
 fn need_acks_and_what_answers_them_are_spaced_however_many_rpcs_wait() {
     let spaced = Config { resend_spacing_ns: 10 * MS, ..Config::default() };

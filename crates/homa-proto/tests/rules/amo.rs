@@ -5,7 +5,7 @@ use homa_proto::{Config, DoneReason, Event, FinishedPolicy, MS, RpcError, RpcKey
 
 use super::kit::{Forger, Side, addr, kernel, ours};
 
-/// The request with this id runs and is acknowledged.
+/// Runs the request with this id and acknowledges it.
 fn run(server: &mut Side, client: &Forger, id: u64) {
     server.hear(client.addr, &client.whole(id, 10));
     let rpcs = server.requests();
@@ -16,7 +16,7 @@ fn run(server: &mut Side, client: &Forger, id: u64) {
     server.events();
 }
 
-/// Runs the request if the endpoint passes it on, and then aborts it; returns whether it ran.
+/// Runs the request if the endpoint delivers it, and then aborts it; returns whether it ran.
 fn runs(server: &mut Side, client: &Forger, id: u64) -> bool {
     server.hear(client.addr, &client.whole(id, 10));
     let rpcs = server.requests();
@@ -41,7 +41,7 @@ fn a_request_is_handed_over_once_however_often_it_arrives() {
         }
         match state {
             "in service" => {
-                // It is kept as long as the client has state.
+                // The finished id is kept as long as the client has state.
                 for _ in 0..20 {
                     server.pass(SEC);
                     server.hear(client.addr, &client.resend(2, 0, None));
@@ -73,7 +73,7 @@ fn a_finished_id_is_kept_for_a_packet_lifetime_and_then_serves_again() {
             run(&mut server, &client, 2);
         }
         server.pass(lifetime_ns / 2);
-        run(&mut server, &client, 4); // Of the same block: it holds the block for its own lifetime.
+        run(&mut server, &client, 4); // An id of the same block keeps the block for its own lifetime.
         server.pass(lifetime_ns - 1);
         assert!(!runs(&mut server, &client, 2) && !runs(&mut server, &client, 4));
         server.hear(client.addr, &client.resend(4, 0, None));
@@ -92,7 +92,7 @@ fn a_full_table_refuses_or_forgets_as_the_policy_says() {
     for policy in [FinishedPolicy::Refuse, FinishedPolicy::ForgetOldest] {
         let config = Config { max_finished_blocks: 3, finished_policy: policy, ..Config::default() };
         let mut server = Side::new(1, config);
-        // A single peer would not get more than its share (SHARE-2).
+        // From several peers, since a single peer does not get more than its share (SHARE-2).
         let of_block = |block: u8| kernel(2 + block);
         for block in 0..3 {
             run(&mut server, &of_block(block), 128 * u64::from(block) + 2);
@@ -109,8 +109,8 @@ fn a_full_table_refuses_or_forgets_as_the_policy_says() {
     }
 }
 
-/// AMO-6: RPCs that were open when the table became full may exceed it, and each request freed only four
-/// expired blocks.
+/// AMO-6: RPCs that were open when the table became full may exceed its bound, and each request used to free
+/// only four expired blocks.
 #[test]
 fn the_first_request_after_a_lifetime_finds_room_in_a_table_beyond_its_bound() {
     let mut server = Side::new(1, Config { max_finished_blocks: 8, ..Config::default() });
@@ -163,7 +163,7 @@ fn a_request_that_failed_is_never_sent_again() {
     assert_eq!(client.events(), []);
 }
 
-/// A server whose application has the first 1,000 of 5,000 bytes.
+/// A server whose application has taken the first 1,000 bytes of a request of 5,000 bytes.
 fn taken_early(client: &Forger) -> (Side, RpcKey) {
     let mut server =
         Side::new(1, Config { request_readable_step: 1_000, incarnation: 7, ..Config::default() });

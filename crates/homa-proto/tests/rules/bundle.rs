@@ -1,4 +1,5 @@
-//! WIRE-21 to WIRE-23: several packets in one datagram. The runtime joins them; it has the test of WIRE-24.
+//! WIRE-21 to WIRE-23: several packets in one datagram. The runtime builds the bundles, and has the test of
+//! WIRE-24.
 
 use homa_proto::wire::{self, COMMON_LEN, Incarnation, PacketType};
 use homa_proto::{Bundle, Config, Transmit};
@@ -85,16 +86,16 @@ proptest! {
     }
 }
 
-/// The next packet to host 2, and the position from which on it may be bundled.
+/// Returns the next packet to host 2.
 fn next(side: &mut Side) -> Transmit {
     side.endpoint.poll_transmit(side.now).expect("a packet waits")
 }
 
-/// A server with a client of our kind that announces `endpoints`; returns the bundle property of its response
-/// to `id`.
+/// Creates a server, with a client of our kind that announces `endpoints`; returns the bundle of the server's
+/// response to `id`.
 fn bundle_to(client: &Forger, endpoints: u8, id: u64) -> Option<Bundle> {
     let mut server = Side::new(1, Config { incarnation: 9, ..Config::default() });
-    // The first packet creates the peer, and the information in the second about its host is accepted.
+    // The first packet creates the peer. What the second packet says about the peer's host is accepted.
     for id in [2, id] {
         let mut request = client.whole(id, 100);
         request.common.bundle_endpoints = endpoints;
@@ -155,7 +156,7 @@ fn the_first_packets_to_a_peer_are_alone_until_its_data_allows_bundles() {
     let ack = next(&mut client);
     assert_eq!(ack.header[11], PacketType::Ack as u8);
     assert_eq!(ack.bundle, Some(bundle));
-    // A host that cannot divide bundles announces it, and gets none from then on.
+    // A host that cannot split bundles announces that, and receives no bundles from then on.
     server.endpoint.refuse_bundles();
     let rpc = client.call(server.addr, 100);
     let request = client.take().pop().unwrap();

@@ -52,7 +52,7 @@ fn kinds(sent: &[Sent]) -> Vec<PacketType> {
     kinds
 }
 
-/// End of the DATA among these packets.
+/// Exclusive end of the DATA among these packets.
 fn end_of(sent: &[Sent]) -> u32 {
     sent.iter().filter_map(|sent| sent.range()).map(|(_, end)| end).max().unwrap_or(0)
 }
@@ -76,7 +76,7 @@ fn to_a_peer_of_unknown_dialect_start_msg_goes_before_the_unscheduled_bytes() {
     assert_eq!(sent[1].data().incoming, 40_000, "as in dialect 1");
     let (_, _, _, short) = caller(40_000);
     assert_eq!(kinds(&short), [PacketType::Data], "what goes unasked needs no grant");
-    // Over UDP only this implementation answers, except at the port of Linux Homa's UDP form.
+    // Over UDP only this implementation answers, except at the port of Linux Homa's UDP encapsulation.
     let over_udp = |port| {
         let mut side = Side::new(1, Config::default());
         side.call(SocketAddr::from(([10, 0, 0, 2], port)), LONG);
@@ -133,7 +133,7 @@ fn the_first_packet_of_a_peer_shows_its_dialect() {
         }
         side.hear_bytes(peer.addr, &bytes, wire_len);
         assert_eq!(dialect(&side, peer.addr), expected);
-        // A first contact costs nothing: the response has the right form.
+        // First contact causes no delay: the response already has the right form.
         let rpc = side.requests()[0];
         side.take();
         side.respond(rpc, LONG);
@@ -179,7 +179,7 @@ fn a_timeout_a_reboot_and_silence_make_a_dialect_unknown() {
     );
     assert_eq!(dialect(&side, raw(2)), Dialect::Unknown, "a timeout");
     hear_start(&mut side, 4);
-    // A kernel that had our cutoffs and then lacks them has restarted.
+    // A kernel that had our cutoffs and no longer has them has restarted.
     for (id, version, expected) in [(6, 1, Dialect::Two), (8, 0, Dialect::One)] {
         let mut packet = kernel(2).data(id, 5_000, 5_000, (0, 1_000));
         if let Body::Data(data) = &mut packet.body {
@@ -285,7 +285,7 @@ fn a_repeated_start_msg_gets_the_last_grant_or_busy() {
     side.hear(peer.addr, &start(&peer, 2, LONG));
     let again = side.take();
     assert!(matches!(again[0].packet.body, Body::Grant(grant) if grant.offset == granted.offset));
-    // A lost grant is repeated with the RESEND, whether or not the sender treats a RESEND as a grant.
+    // A lost grant is repeated along with the RESEND, since not every sender treats a RESEND as a grant.
     let asked = side.pass(6 * MS);
     assert_eq!(kinds(&asked), [PacketType::Grant, PacketType::Resend]);
     side.hear(peer.addr, &peer.data(2, LONG, 0, (0, LONG)));
@@ -317,7 +317,7 @@ fn a_start_msg_that_cannot_be_is_counted_and_changes_nothing() {
     assert_eq!(side.stats().drop_start_mismatch, 1);
     refused(&mut side, &peer.data(2, LONG + 1, 0, (0, 1_000)));
     assert_eq!(side.stats().drop_length_mismatch, 1);
-    // For a request that has run and ended.
+    // START_MSG for a request that has run and ended.
     side.hear(peer.addr, &peer.whole(4, 100));
     let rpc = side.requests()[0];
     side.respond(rpc, 100);
@@ -325,7 +325,7 @@ fn a_start_msg_that_cannot_be_is_counted_and_changes_nothing() {
     side.take();
     refused(&mut side, &start(&peer, 4, 100));
     assert_eq!(side.stats().drop_start_finished, 1);
-    // No request without a port (LIMIT-8).
+    // START_MSG for a port that is not open (LIMIT-8).
     let nowhere = Forger { dest_port: PORT + 1, ..peer };
     refused(&mut side, &start(&nowhere, 6, LONG));
     assert_eq!(side.stats().drop_no_port, 1);
@@ -437,7 +437,7 @@ fn an_unproven_kernel_that_needs_much_again_is_challenged() {
     let peer = kernel(2);
     let (mut bytes, wire_len) = marked(&peer.data(2, 100, 0, (0, 100)));
     bytes[13..20].fill(0);
-    bytes[46..48].fill(0); // It does not know our cutoffs, which would prove it.
+    bytes[46..48].fill(0); // The peer does not know our cutoffs, which would prove it.
     side.hear_bytes(peer.addr, &bytes, wire_len);
     let rpc = side.requests()[0];
     side.respond(rpc, LONG);
@@ -447,7 +447,8 @@ fn an_unproven_kernel_that_needs_much_again_is_challenged() {
     let challenge = sent.iter().find(|sent| sent.is(PacketType::Resend)).expect("a challenge");
     let id = challenge.packet.common.sender_id;
     assert_ne!(id & !1, 2);
-    // Its budget grows by a packet in each `resend_spacing_ns` once it is proven, and before that in each 16.
+    // Once the peer is proven, its budget grows by a packet every `resend_spacing_ns`; before that, every 16
+    // times this interval.
     let packets_in_10_ms = |side: &mut Side| {
         side.pass(10 * MS);
         side.hear_bytes(peer.addr, &short_resend(&peer, 2, 0, Some(LONG)), 36);
@@ -508,7 +509,7 @@ fn golden_packets_do_what_they_say() {
 #[test]
 fn the_golden_request_for_a_tail_is_a_grant() {
     let (mut side, server, id, _) = caller(100_000);
-    // G10 is for RPC 1234; here it is for the call, and comes from its server.
+    // G10 is for RPC 1234. Here it is changed to be for the call, and to come from the call's server.
     let mut bytes = golden("G10");
     bytes[0..2].copy_from_slice(&server.port.to_be_bytes());
     bytes[2..4].copy_from_slice(&side.client_port.to_be_bytes());

@@ -5,7 +5,7 @@ use homa_proto::{Config, DoneReason, Event, MS, RpcError, RpcKey, Unreachable};
 
 use super::kit::{Forger, PORT, Side, addr, ours, pair};
 
-/// The ends of client RPCs (errors) and server RPCs.
+/// Returns how client RPCs (errors) and server RPCs (reasons) have ended.
 fn ends(side: &mut Side) -> (Vec<RpcError>, Vec<DoneReason>) {
     let (mut errors, mut reasons) = (Vec::new(), Vec::new());
     for event in side.events() {
@@ -18,7 +18,7 @@ fn ends(side: &mut Side) -> (Vec<RpcError>, Vec<DoneReason>) {
     (errors, reasons)
 }
 
-/// A packet of each type, for an RPC that does not exist or, if `known` is an id, for that RPC of the server.
+/// A packet of each type, for the RPC `id`.
 fn every_type(from: &Forger, id: u64) -> Vec<Packet> {
     let cutoffs = Cutoffs { cutoffs: [0; 8], version: 77, unsched_limit: Some(1) };
     vec![
@@ -72,7 +72,8 @@ fn a_forged_newer_or_older_incarnation_ends_nothing_and_shuts_nobody_out() {
     }
 }
 
-/// PEER-6, PEER-7, PEER-16: a restart takes one round trip to be accepted, and nothing is lost by that.
+/// PEER-6, PEER-7, PEER-16: it takes one round trip until a restart is accepted, and nothing is lost
+/// meanwhile.
 #[test]
 fn a_client_that_restarted_is_recognised_by_its_answer_and_its_request_is_asked_for() {
     let mut server = Side::new(1, Config { incarnation: 9, ..Config::default() });
@@ -117,8 +118,8 @@ fn a_forged_first_incarnation_costs_no_rpc() {
     assert_eq!((answered, client.stats().rpcs_failed), (20, 0));
 }
 
-/// PEER-16, LIMIT-6: two hosts that each know an earlier incarnation of the other first answer and then
-/// challenge. Otherwise, with room for one control packet, they would challenge each other for ever.
+/// PEER-16, LIMIT-6: two hosts that each know an earlier incarnation of the other answer before they
+/// challenge. Otherwise, with room for only one control packet, they would challenge each other for ever.
 #[test]
 fn two_hosts_that_restarted_recognise_each_other_with_room_for_one_control_packet() {
     let (mut client, mut server) = pair(Config { max_control_packets: 1, ..Config::default() });
@@ -141,7 +142,7 @@ fn two_hosts_that_restarted_recognise_each_other_with_room_for_one_control_packe
     assert!(challenges.iter().all(|&sent| sent <= 4), "{challenges:?}");
 }
 
-/// PEER-16: an unsolicited answer, or one to another challenge, proves nothing.
+/// PEER-16: an unsolicited answer, or an answer to a different challenge, proves nothing.
 #[test]
 fn a_guessed_answer_proves_nothing() {
     let (mut side, request, call) = with_rpcs_both_ways();
@@ -157,8 +158,8 @@ fn a_guessed_answer_proves_nothing() {
     assert!(side.endpoint.rpc_id(request).is_some() && side.endpoint.rpc_id(call).is_some());
 }
 
-/// PEER-4: a report that may be forged is only accepted if the peer then answers nothing, unless this host
-/// did not run in the meantime.
+/// PEER-4: a report that may be forged is believed only if the peer then stays silent while this host is
+/// running.
 #[test]
 fn a_doubted_report_ends_the_rpcs_of_a_peer_that_stays_silent() {
     let reports = [
@@ -178,7 +179,7 @@ fn a_doubted_report_ends_the_rpcs_of_a_peer_that_stays_silent() {
     }
 }
 
-/// PEER-4: a report that quotes no packet of ours is verified before it is accepted.
+/// PEER-4: a report that quotes no packet of ours is verified before it is believed.
 #[test]
 fn a_forged_unreachable_ends_nothing_while_the_peer_answers() {
     for report in [

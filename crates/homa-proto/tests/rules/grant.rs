@@ -1,4 +1,4 @@
-//! GRANT: the receivers and sizes of grants.
+//! GRANT: which messages receive grants, and how large the grants are.
 
 use homa_proto::wire::{Body, Grant, PacketType};
 use homa_proto::{Config, MS};
@@ -23,7 +23,7 @@ fn receiver(config: Config) -> Side {
     server
 }
 
-/// The grants among the packets: receiver, end, priority.
+/// The grants among the packets: their destination, end and priority.
 fn grants(sent: &[Sent]) -> Vec<(u8, u32, u8)> {
     let grant = |sent: &Sent| match (sent.to.ip(), sent.packet.body) {
         (std::net::IpAddr::V4(ip), Body::Grant(Grant { offset, priority })) => {
@@ -40,7 +40,7 @@ fn begin(server: &mut Side, n: u8, length: u32) -> Vec<(u8, u32, u8)> {
     grants(&server.take())
 }
 
-/// Further bytes of it.
+/// Further bytes of that request.
 fn go_on(server: &mut Side, n: u8, length: u32, range: (u32, u32)) -> Vec<(u8, u32, u8)> {
     server.hear(addr(n), &kernel(n).data(2, length, 10_000, range));
     grants(&server.take())
@@ -66,7 +66,8 @@ fn the_shortest_messages_are_granted_to_one_of_each_peer() {
     granted.extend(begin(&mut server, 3, 200_000));
     assert_eq!(granted.iter().map(|grant| grant.0).collect::<Vec<_>>(), [2, 3]);
     assert_eq!(granted[1].2, 1, "the shorter of two has the higher of the two priorities in use");
-    // The third message is the shortest: it and the second are active from now on, whatever arrives.
+    // The third message is the shortest, so the third and the second are active from now on, whatever
+    // arrives.
     assert_eq!(begin(&mut server, 4, 100_000).iter().map(|grant| grant.0).collect::<Vec<_>>(), [4]);
     let mut to = std::collections::BTreeSet::new();
     for step in 1..10 {
@@ -110,7 +111,7 @@ fn no_grant_raises_the_granted_bytes_above_max_incoming() {
             let before = server.endpoint.granted_bytes();
             given += go_on(&mut server, n, 400_000, (step * 1_000, 1_000)).len();
             let after = server.endpoint.granted_bytes();
-            // The unscheduled bytes of a new message count although they were not granted.
+            // The unscheduled bytes of a new message count, although they were not granted.
             assert!(after <= 100_000.max(before + 9_000), "{after} after {before}");
         }
     }
@@ -126,7 +127,7 @@ fn of_equally_long_messages_the_first_to_come_is_granted_to() {
         granted.extend(begin(&mut server, n, 200_000 + u32::from(n)));
     }
     assert_eq!(granted.iter().map(|grant| grant.0).collect::<Vec<_>>(), [5]);
-    // The client of the active message aborts it; the second message is next.
+    // The client of the active message aborts it. The second message is next.
     server.hear(addr(5), &kernel(5).ack(2, &[]));
     assert_eq!(grants(&server.take()).iter().map(|grant| grant.0).collect::<Vec<_>>(), [2]);
 }
@@ -179,7 +180,8 @@ fn the_oldest_message_gets_its_share_of_the_grants_at_the_highest_priority() {
         ..plain()
     };
     let mut server = receiver(config);
-    // The oldest and longest message is never active: there are always two shorter ones of another peer.
+    // The oldest and longest message is never active, since there are always two shorter messages of another
+    // peer.
     let oldest = Message { n: 2, id: 2, length: 5_000_000, granted: 10_000, at: 0 };
     let short = |id| Message { n: 3, id, length: 200_000, granted: 10_000, at: 0 };
     let mut messages = vec![oldest, short(2), short(4)];
@@ -208,7 +210,7 @@ fn the_oldest_message_gets_its_share_of_the_grants_at_the_highest_priority() {
     }
 }
 
-/// A message whose sender transmits everything that it may, 1,000 bytes at a time.
+/// A message whose sender transmits everything that was granted, 1,000 bytes at a time.
 struct Message {
     n: u8,
     id: u64,
@@ -217,7 +219,7 @@ struct Message {
     at: u32,
 }
 
-/// Bytes of one message arrive; returns the resulting grants: peer, bytes, priority.
+/// Delivers bytes of one message; returns the resulting grants: peer, bytes, priority.
 fn send_and_be_granted(server: &mut Side, messages: &mut [Message], at: usize) -> Vec<(u8, u32, u8)> {
     let message = &mut messages[at];
     let len = 1_000.min(message.granted - message.at);

@@ -135,7 +135,7 @@ fn a_port_accepts_requests_while_its_owner_wants_it_to() {
             assert_eq!(is_accepted(&mut side, port), accept);
         }
     }
-    // A request that has run stays known after its response was freed.
+    // A request that has run is still known after its response was freed.
     side.hear(client.addr, &client.whole(4_000, 10));
     let rpc = side.requests()[0];
     side.respond(rpc, 10);
@@ -176,7 +176,7 @@ fn packets_of_another_peer_about_an_rpc_are_for_an_unknown_one() {
         stranger.unknown(id | 1, UnknownReason::Unknown),
         stranger.packet(id | 1, Body::Busy),
     ];
-    client.hear(addr(3), &kernel(3).whole(2, 10)); // It is known as a peer.
+    client.hear(addr(3), &kernel(3).whole(2, 10)); // Makes host 3 known as a peer.
     client.take();
     client.events();
     for packet in bodies {
@@ -191,7 +191,7 @@ fn packets_of_another_peer_about_an_rpc_are_for_an_unknown_one() {
     assert!(client.endpoint.rpc_id(rpc).is_some());
 }
 
-/// ID-9, ID-11: without the mark none of these fields is read, whatever it would mean with it.
+/// ID-9, ID-11: without the mark, none of these fields is read, whatever its value.
 #[test]
 fn a_reason_or_an_incarnation_without_the_mark_is_none() {
     let mut client = Side::new(1, Config::default());
@@ -291,11 +291,11 @@ fn ids_towards_one_server_do_not_tell_those_towards_another() {
     }
 }
 
-/// ID-4: the seed cannot be computed from an id. It could when the first id was an invertible function of the
-/// seed.
+/// ID-4: the seed cannot be computed from an id. This was possible when the first id was an invertible
+/// function of the seed.
 #[test]
 fn the_first_id_does_not_give_the_seed_away() {
-    // The inverse of the multiplier that spread seeds, modulo 2^64 (by Newton's iteration).
+    // The inverse, modulo 2^64, of the multiplier that was once applied to seeds (by Newton's iteration).
     let multiplier: u64 = 6_364_136_223_846_793_005;
     let inverse =
         (0..6).fold(multiplier, |x, _| x.wrapping_mul(2_u64.wrapping_sub(multiplier.wrapping_mul(x))));

@@ -1,4 +1,4 @@
-//! Endpoints for tests that inspect single packets, with a time that the test sets.
+//! Endpoints for tests that inspect single packets. The test sets the time.
 
 use std::net::SocketAddr;
 
@@ -98,7 +98,7 @@ impl Side {
         self.endpoint.rpc_id(rpc).expect("the RPC lives")
     }
 
-    /// The packets that it sends now.
+    /// Returns the packets that the endpoint sends now.
     pub fn take(&mut self) -> Vec<Sent> {
         std::iter::from_fn(|| self.take_one()).collect()
     }
@@ -114,13 +114,13 @@ impl Side {
         std::iter::from_fn(|| self.endpoint.poll_event()).collect()
     }
 
-    /// The requests among the events.
+    /// Returns the requests among the pending events.
     pub fn requests(&mut self) -> Vec<RpcKey> {
         let request = |event| if let Event::Request { rpc, .. } = event { Some(rpc) } else { None };
         self.events().into_iter().filter_map(request).collect()
     }
 
-    /// A packet arrives; its payload is a length only.
+    /// Delivers a packet whose payload is only a length.
     pub fn hear(&mut self, from: SocketAddr, packet: &Packet) {
         let header = wire::encode(&packet.common, &packet.body);
         let wire_len = header.len() + packet.payload_len as usize;
@@ -133,8 +133,8 @@ impl Side {
         self.endpoint.check();
     }
 
-    /// The peer answers all challenges: RESENDs for RPCs that it does not have. Returns the other sent
-    /// packets.
+    /// Lets the peer answer all challenges: RESENDs for RPCs that it does not have. Returns the other packets
+    /// that were sent.
     pub fn prove(&mut self, peer: &Forger) -> Vec<Sent> {
         let (asked, rest): (Vec<Sent>, Vec<Sent>) = self.take().into_iter().partition(|sent| {
             sent.to == peer.addr
@@ -179,7 +179,7 @@ pub fn pair(config: Config) -> (Side, Side) {
     (Side::new(1, ours(1)), Side::new(2, ours(2)))
 }
 
-/// Exchanges packets between both until neither has one to send now; returns all of them.
+/// Exchanges packets between both until neither has any to send now; returns all of them.
 pub fn exchange(a: &mut Side, b: &mut Side) -> Vec<(u8, Sent)> {
     let mut said = Vec::new();
     loop {
@@ -195,7 +195,7 @@ pub fn exchange(a: &mut Side, b: &mut Side) -> Vec<(u8, Sent)> {
     }
 }
 
-/// The peer has received a response and acknowledged it: it is proven (LIMIT-9).
+/// Lets the peer receive a response and acknowledge it, which proves the peer (LIMIT-9).
 pub fn serve_once(server: &mut Side, client: &Forger) {
     let id = 1 << 40;
     server.hear(client.addr, &client.whole(id, 1));
@@ -207,7 +207,7 @@ pub fn serve_once(server: &mut Side, client: &Forger) {
     server.sink.writes.clear();
 }
 
-/// Ids of requests that tests make up are below this; endpoints are very unlikely to choose such ids.
+/// Request ids made up by tests are less than this number. Endpoints are very unlikely to choose such ids.
 const MADE_UP_IDS: u64 = 1 << 42;
 
 /// Packets of a peer without an endpoint.

@@ -82,7 +82,7 @@ fn control_packets_beyond_their_limit_are_dropped_and_no_rpc_depends_on_them() {
     none.unsched_bytes = 2_000;
     let mut silent = Side::new(1, none);
     let mut client = Side::new(2, Config { unsched_bytes: 2_000, ..other });
-    // It can send neither GRANT nor RESEND; its client times out.
+    // A server that can send neither GRANT nor RESEND: its client times out.
     client.call(silent.addr, 100);
     client.call(silent.addr, 50_000);
     exchange(&mut silent, &mut client);
@@ -145,7 +145,7 @@ fn the_room_of_a_peak_is_given_back_when_it_is_over() {
             .hear(addr(2), &ours(2, 5).server(client.client_port).packet(client.id(peak[0]) | 1, Body::Busy));
     }
     assert!(client.endpoint.room() <= 200, "{} RPCs", client.endpoint.room());
-    // Active state stays, and keys of ended RPCs are invalid.
+    // State in use is kept, and keys of ended RPCs are invalid.
     let again: Vec<RpcKey> = (0..1_000).map(|_| client.call(addr(2), 100)).collect();
     client.endpoint.check();
     assert!(client.endpoint.rpc_id(peak[0]).is_some());

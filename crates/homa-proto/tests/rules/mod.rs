@@ -1,5 +1,5 @@
-//! The rules of PROTOCOL.md, tested with one or two endpoints: each test cites the rules without which it
-//! would fail.
+//! The rules of PROTOCOL.md, tested with one or two endpoints. Each test cites the rules whose violation
+//! makes it fail.
 
 mod abort;
 mod ack;

@@ -17,8 +17,8 @@ fn ends(side: &mut Side) -> (Vec<RpcError>, Vec<DoneReason>) {
     (errors, reasons)
 }
 
-/// Milliseconds, at most 4,000, that a client with a request of `length` bytes waits for a server that sends
-/// `sign` every 40 ms.
+/// Returns how long, in milliseconds and at most 4,000, a client with a request of `length` bytes waits for a
+/// server that sends `sign` every 40 ms.
 fn patience_ms(length: u32, sign: impl Fn(&Forger, u64, u32) -> Packet) -> u64 {
     let mut client = Side::new(1, Config { max_resends: 3, ..Config::default() });
     let rpc = client.call(addr(2), length);
@@ -60,7 +60,7 @@ fn progress_and_busy_keep_an_rpc_and_no_other_packet_does() {
     }
 }
 
-/// PEER-15: a peer that sends BUSY for ever does not keep an RPC for ever.
+/// PEER-15: a peer that sends BUSY for ever cannot keep an RPC open for ever.
 #[test]
 fn an_rpc_without_progress_ends_whatever_its_peer_says() {
     let config = Config { max_stall_ns: 5 * SEC, ..Config::default() };
@@ -87,8 +87,8 @@ fn an_rpc_without_progress_ends_whatever_its_peer_says() {
     assert!(server.endpoint.is_idle());
 }
 
-/// PEER-14: 235 of 300 calls without a deadline stayed open for ever on a host whose driver accepted no
-/// packets.
+/// PEER-14: on a host whose driver accepted no packets, 235 of 300 calls without a deadline once stayed open
+/// for ever.
 #[test]
 fn a_call_that_the_driver_never_takes_ends_as_one_to_a_silent_peer() {
     let mut client = Side::new(1, Config::default());
@@ -171,7 +171,7 @@ fn a_server_that_stood_still_itself_asks_its_clients_before_it_frees_their_rpcs(
     server.hear(lives.addr, &lives.whole(2, 10));
     server.hear(gone.addr, &gone.whole(4, 10));
     server.requests();
-    // Longer than clients may be silent, and almost as long.
+    // Longer than the permitted silence of clients, and slightly shorter.
     for stall_ns in [5 * SEC, 1_950 * MS, 5 * SEC] {
         server.take();
         server.now = server.now + stall_ns;
@@ -190,7 +190,7 @@ fn a_server_that_stood_still_itself_asks_its_clients_before_it_frees_their_rpcs(
     assert_eq!(ends(&mut server).1, [DoneReason::ClientSilent]);
 }
 
-/// PEER-5, PEER-12: the RESENDs of calls in the opposite direction cause no NEED_ACKs.
+/// PEER-5, PEER-12: RESENDs for calls in the opposite direction cause no additional NEED_ACKs.
 #[test]
 fn a_silent_peer_is_probed_no_more_often_when_it_is_asked_for_responses_too() {
     let mut side = Side::new(1, Config { resend_spacing_ns: MS, ..Config::default() });
@@ -223,7 +223,7 @@ fn a_newer_incarnation_replaces_all_that_was_known_of_the_peer() {
     let fresh_id = side.id(fresh) | 1;
     side.take();
     let new = ours(2, 6).server(side.client_port);
-    // A response that only the new incarnation can have sent: its RPC continues.
+    // A response that only the new incarnation can have sent. Its RPC continues.
     side.hear(new.addr, &new.data(fresh_id, 5_000, 5_000, (0, 1_000)));
     side.pass(MS);
     assert_eq!(ends(&mut side), (vec![RpcError::PeerRestarted], vec![DoneReason::ClientRestarted]));
@@ -252,7 +252,7 @@ fn older_and_absent_incarnations_change_nothing() {
     assert_eq!(server.endpoint.open_rpcs(), 3, "PEER-10");
     server.hear(addr(2), &from(1 << 39).whole(10, 10));
     assert_eq!((ends(&mut server).1.len(), server.stats().peer_restarts), (0, 0));
-    // The newest incarnation is ahead by less than half of all numbers, also across their wrap-around.
+    // A newer incarnation is ahead by less than half of the number range, even across its wrap-around.
     server.pass(MS);
     server.hear(addr(2), &from((1 << 40) - 1).whole(12, 10));
     assert_eq!(server.stats().drop_unproven_incarnation, 1, "PEER-16");
@@ -283,7 +283,7 @@ fn only_a_peer_with_nothing_open_is_forgotten() {
     side.respond(rpc, 10);
     side.take();
     side.hear(client.addr, &client.ack(2, &[]));
-    // One has an RPC, the other a finished id.
+    // One peer has an RPC, the other a finished id.
     side.hear(addr(4), &kernel(4).whole(2, 10));
     assert_eq!((side.stats().drop_peer_limit, side.endpoint.open_rpcs()), (1, 1));
     side.hear(client.addr, &client.whole(2, 10));

@@ -1,4 +1,5 @@
-//! SHARE-12, and LIMIT-9 and LIMIT-10 by prefix: what the unproven peers of one address prefix may take.
+//! SHARE-12, and LIMIT-9 and LIMIT-10 by prefix: the resources that the unproven peers of one address prefix
+//! may use.
 
 use std::net::SocketAddr;
 
@@ -7,7 +8,7 @@ use homa_proto::{Config, SEC};
 
 use super::kit::{Forger, Sent, Side, kernel};
 
-/// The UDP port `n` of one of 256 addresses of the attacker's prefix.
+/// A peer at one of 256 addresses of the attacker's prefix, with a UDP port that depends on `n`.
 fn flooder(n: u16) -> Forger {
     let addr = SocketAddr::from(([10, 0, 9, n as u8], 1_000 + n));
     Forger { addr, ..kernel(2) }
@@ -58,7 +59,7 @@ fn half_open_requests_of_one_prefix_evict_none_of_another() {
         }
         assert!(honest.iter().all(|peer| rpcs_of(&server, peer) == 1));
         assert!(server.stats().unproven_evicted > 1_000, "the prefix evicts its own");
-        // Room is left for others that come later.
+        // Room is left for later requests of others.
         (10..20).for_each(|n| whole(&mut server, &elsewhere(n), 2, 10));
         assert_eq!(server.requests().len(), 10);
         honest.iter().for_each(|peer| hear(&mut server, peer, &unproven(peer, 2, length, (1, length - 1))));
@@ -107,7 +108,7 @@ fn a_refused_peer_is_told_the_cutoffs_that_prove_it() {
     assert_eq!(server.requests().len(), 1);
 }
 
-/// SHARE-12: complete requests make no room, so those of one prefix must not take all RPCs.
+/// SHARE-12: complete requests cannot be evicted, so those of one prefix must not take all RPCs.
 #[test]
 fn whole_requests_of_one_prefix_leave_rpcs_to_others() {
     let mut server = Side::new(1, Config { max_rpcs: 256, ..Config::default() });
@@ -116,7 +117,7 @@ fn whole_requests_of_one_prefix_leave_rpcs_to_others() {
     assert_eq!(server.requests().len(), 224);
     whole(&mut server, &elsewhere(1), 2, 10);
     assert_eq!(server.requests().len(), 1);
-    // One that is known is named.
+    // A request of a peer that is already known is counted for that peer.
     whole(&mut server, &flooder(0), 4, 1);
     let known = server.endpoint.peers().find(|peer| peer.addr == flooder(0).addr).unwrap();
     assert_eq!(known.refused, 1);
@@ -150,7 +151,7 @@ fn peers_of_one_prefix_leave_places_to_others() {
     assert_eq!((server.endpoint.known_peers(), stats.drop_prefix_share, stats.drop_peer_limit), (42, 158, 0));
     (0..3).for_each(|n| whole(&mut server, &elsewhere(n), 2, 10));
     assert_eq!(server.requests().len(), 3);
-    // Peers with half-received requests make room for others of their prefix.
+    // Peers with half-received requests are evicted to make room for others of their prefix.
     let mut server = Side::new(1, Config { max_peers: 64, ..Config::default() });
     (0..200).for_each(|n| begin(&mut server, &flooder(n), 2, 1_000));
     whole(&mut server, &flooder(200), 2, 10);
@@ -182,7 +183,7 @@ fn a_request_of_a_peer_that_is_proven_meanwhile_makes_no_room() {
     let mut server = Side::new(1, Config { max_rpcs: 8, ..Config::default() });
     let client = kernel(2);
     begin(&mut server, &client, 2, 1_000);
-    // It knows the version of our cutoffs.
+    // The client knows the version of our cutoffs.
     hear(&mut server, &client, &client.whole(4, 1));
     assert_eq!(server.requests().len(), 1);
     hear(&mut server, &client, &unproven(&client, 2, 1_000, (1, 1)));
@@ -193,7 +194,7 @@ fn a_request_of_a_peer_that_is_proven_meanwhile_makes_no_room() {
     assert_eq!(rpcs_of(&server, &client), 2);
     hear(&mut server, &client, &unproven(&client, 2, 1_000, (2, 998)));
     assert_eq!(server.requests().len(), 1);
-    // All of it goes: nothing counts for a prefix that has nothing.
+    // When everything has ended, nothing is counted for the prefix.
     server.hear(client.addr, &client.unknown(2, UnknownReason::Unknown));
     server.hear(client.addr, &client.unknown(4, UnknownReason::Unknown));
     server.pass(10 * SEC);

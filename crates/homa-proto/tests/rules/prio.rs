@@ -39,7 +39,7 @@ fn unscheduled_packets_follow_the_peers_cutoffs() {
     assert_eq!(first_priority(&mut client, 100), (6, 0));
     assert_eq!(first_priority(&mut client, 30_000), (6, 0));
     let server = kernel(2).server(client.client_port);
-    // PRIO-12: regardless of the RPC in its header.
+    // PRIO-12: CUTOFFS apply regardless of the RPC in their header.
     client.hear(addr(2), &cutoffs(&server, 77, [0, 0, 0, 0, 900_000, 15_000, 2_800, 200], 9));
     let expected = [(200, 7), (201, 6), (2_800, 6), (2_801, 5), (15_000, 5), (15_001, 4), (900_001, 0)];
     for (length, priority) in expected {

@@ -92,7 +92,7 @@ fn payload_is_held_within_its_limit_and_responses_keep_their_quarter() {
     assert_eq!((side.stats().drop_buffer_limit, side.endpoint.open_rpcs()), (2, 3), "and no RPC ended");
     side.hear(addr(9), &server.data(id, 25_000, 25_000, (0, 25_000)));
     assert_eq!(side.stats().responses_delivered, 1);
-    // The bytes that packets announced are released when the RPCs end.
+    // The announced bytes are released when the RPCs end.
     side.hear(client.addr, &client.ack(2, &[]));
     side.hear(other.addr, &other.ack(6, &[]));
     side.hear(client.addr, &client.data(8, 75_000, 10_000, (0, 1_000)));

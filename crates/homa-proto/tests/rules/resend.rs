@@ -1,4 +1,4 @@
-//! RESEND: times and contents of RESENDs, and the answers to them.
+//! RESEND: when RESENDs are sent, what they request, and how they are answered.
 
 use homa_proto::wire::{Body, PacketType, Resend, UnknownReason};
 use homa_proto::{Config, Dialect, Event, MS, RpcError, SEC};
@@ -44,7 +44,7 @@ fn a_silent_server_is_asked_ever_more_rarely_and_then_the_rpc_ends() {
     assert!(client.endpoint.rpc_id(other).is_some(), "PEER-2: the others stay");
 }
 
-/// RESEND-5: events that restart the interval, and events that do not.
+/// RESEND-5: which events restart the interval, and which do not.
 #[test]
 fn bytes_begin_the_interval_anew_and_busy_does_not() {
     let mut client = Side::new(1, Config::default());
@@ -107,7 +107,7 @@ fn nothing_is_asked_for_that_was_not_granted_or_before_the_request_went_out() {
     let mut client = Side::new(1, slow);
     client.call(addr(2), 100_000);
     assert_eq!(resends(&client.pass(300 * MS)), []);
-    // A server that has no grants left for the message sends no RESEND.
+    // A server that has no grants to give for the message sends no RESEND.
     let mut server = Side::new(1, Config { max_overcommit: 1, grant_fifo_fraction: 0, ..Config::default() });
     let of = |n, length| kernel(n).data(2, length, 2_000, (0, 2_000));
     server.hear(addr(2), &of(2, 500_000));
@@ -119,7 +119,7 @@ fn nothing_is_asked_for_that_was_not_granted_or_before_the_request_went_out() {
         asked.extend(server.pass(MS).into_iter().filter(|sent| sent.to == addr(3)));
     }
     assert_eq!(resends(&asked), []);
-    // Nor does a NEED_ACK make a client send RESEND before it has sent its request.
+    // Neither does a NEED_ACK make a client send RESEND before the client has sent its request.
     let mut client = Side::new(1, Config { link_mbps: Some(1), ..Config::default() });
     let rpc = client.call(addr(2), 100_000);
     let id = client.id(rpc) | 1;
@@ -140,12 +140,12 @@ fn many_silent_rpcs_of_a_peer_ask_at_a_bounded_rate() {
     for rounds in [20, 100, 500] {
         let spans = asked.windows(rounds).map(|window| window[rounds - 1].at.since(window[0].at));
         let least = spans.min().unwrap();
-        // A burst of 16; the first and last packet of the window take no time.
+        // A burst of 16, and the first and the last packet of the window, take no time.
         assert!(least >= (rounds as u64 - 18) * MS, "{rounds} rounds within {least} ns");
     }
 }
 
-/// RESEND-22: an overloaded server, for which every answer costs additional processor time.
+/// RESEND-22: an overloaded server, for which every answer costs additional CPU time.
 #[test]
 fn many_rpcs_that_wait_for_a_slow_server_do_not_slow_it_further() {
     let asked_in_a_second = |busy: bool| {
@@ -171,8 +171,8 @@ fn many_rpcs_that_wait_for_a_slow_server_do_not_slow_it_further() {
     assert!((100..300).contains(&slow), "one in 6.4 ms, once it is known: {slow}");
 }
 
-/// A call to the kernel at `addr(2)`, whose server answers after `service_ns` and says BUSY before. Returns
-/// how long after the request the RESENDs were sent, in ms.
+/// Makes a call to the kernel at `addr(2)`, whose server answers after `service_ns` and sends BUSY until
+/// then. Returns how long after the request the RESENDs were sent, in ms.
 fn call_slow_kernel(client: &mut Side, service_ns: u64) -> Vec<u64> {
     let rpc = client.call(addr(2), 100);
     let (id, server) = (client.id(rpc) | 1, kernel(2).server(client.client_port));
@@ -191,8 +191,8 @@ fn call_slow_kernel(client: &mut Side, service_ns: u64) -> Vec<u64> {
     asked
 }
 
-/// A call whose request is lost: when the first RESEND was sent, in ms. The kernel knows nothing of the
-/// request, gets it again, and answers at once.
+/// Makes a call whose request is lost. The kernel does not know the request, receives it again, and answers
+/// at once. Returns when the first RESEND was sent, in ms.
 fn call_losing_request(client: &mut Side) -> u64 {
     let rpc = client.call(addr(2), 100);
     let (id, server) = (client.id(rpc) | 1, kernel(2).server(client.client_port));
@@ -219,8 +219,8 @@ fn a_server_known_to_be_slow_is_not_asked_before_it_can_have_answered() {
     for call in 0..400 {
         assert_eq!(call_slow_kernel(&mut client, 8 * MS), [0; 0], "call {call}");
     }
-    // RESEND is sent to a silent server after three intervals at the latest, and then as often as to any
-    // other.
+    // RESEND is sent to a silent server after three intervals at the latest, and then at the same rate as to
+    // any other server.
     call_slow_kernel(&mut client, 14 * MS);
     let asked = call_slow_kernel(&mut client, 60 * MS);
     assert!(asked[0].abs_diff(15) <= 1 && asked[1].abs_diff(25) <= 1, "{asked:?}");
@@ -231,7 +231,7 @@ fn a_server_known_to_be_slow_is_not_asked_before_it_can_have_answered() {
     assert_eq!(resends(&other).len(), 1);
 }
 
-/// RESEND-23: the server's application has no part in a grant, nor in the rest of a response.
+/// RESEND-23: neither a grant nor the rest of a response depends on the server's application.
 #[test]
 fn what_is_missing_of_a_message_is_requested_after_the_interval_from_a_slow_server_too() {
     let mut client = Side::new(1, Config { wire_dialect: Dialect::Two, ..Config::default() });
@@ -301,14 +301,14 @@ fn a_resend_is_answered_with_bytes_a_grant_or_busy() {
     let all = ask(0, None);
     assert_eq!((all.0[0].0, all.0.last().unwrap().1, all.1), (0, 5_000, 0), "everything sent, and no grant");
     assert_eq!(ask(5_000, None), (vec![], 1), "nothing was sent from there on");
-    // RESEND-9: like a grant up to 7,000.
+    // RESEND-9: acts as a grant up to 7,000.
     let (ranges, _) = ask(4_500, Some(2_500));
     assert_eq!((ranges[0], ranges.last().unwrap().1), ((4_500, 5_000), 7_000), "{ranges:?}");
     // RESEND-8: limited to the message's end.
     let (ranges, _) = ask(0, Some(1_000_000));
     let bytes: u32 = ranges.iter().map(|(start, end)| end - start).sum();
     assert_eq!((bytes, ranges.iter().map(|range| range.1).max()), (20_000, Some(20_000)));
-    // RESEND-21: requested twice before the first retransmission was sent.
+    // RESEND-21: the same bytes are requested again before the first retransmission was sent.
     for _ in 0..3 {
         client.hear(addr(2), &server.resend(id, 0, Some(2_000)));
     }
@@ -316,7 +316,7 @@ fn a_resend_is_answered_with_bytes_a_grant_or_busy() {
     assert_eq!(bytes, 2_000);
 }
 
-/// RESEND-10: bytes that may be sent but were not sent yet.
+/// RESEND-10: a RESEND for bytes that may be sent but have not been sent yet.
 #[test]
 fn bytes_that_wait_for_the_link_are_not_sent_twice() {
     let mut client = Side::new(1, Config { link_mbps: Some(10), ..Config::default() });
@@ -342,7 +342,7 @@ fn a_server_with_part_of_the_request_asks_for_the_rest() {
     let asked = resends(&server.take());
     assert_eq!(asked.len(), 1);
     assert_eq!((asked[0].1, asked[0].2.is_some()), (1_000, true), "{asked:?}");
-    // If all granted bytes have arrived, no RESEND is due: another message has the grants.
+    // If all granted bytes have arrived, no RESEND is due, since another message has the grants.
     server.hear(addr(3), &kernel(3).data(2, 900_000, 2_000, (0, 2_000)));
     server.take();
     server.hear(addr(3), &kernel(3).resend(2, 0, None));

@@ -1,4 +1,5 @@
-//! Runs: several packets decided at once, sent or received, equal those decided one by one.
+//! Runs: sending or receiving several packets at once has the same result as sending or receiving them one by
+//! one.
 
 use homa_proto::{CallOptions, Config, RpcKey, RxPacket, Time, Transmit};
 use proptest::prelude::*;
@@ -34,7 +35,7 @@ enum Step {
         offset: u32,
         length: u32,
     },
-    /// Its response, so that an acknowledgement waits for the next packet to that peer.
+    /// The peer's response arrives, so that an acknowledgement waits for the next packet to that peer.
     Answer {
         call: usize,
     },
@@ -65,7 +66,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 fn config() -> impl Strategy<Value = Config> {
     let link = prop_oneof![Just(None), Just(Some(10_000)), Just(Some(1_000))];
     let fifo = prop_oneof![Just(0), Just(50), Just(400)];
-    // Some messages fill a few packets exactly, so that none of these is shorter.
+    // Some messages fill their packets exactly, so that no packet is shorter.
     let unscheduled = prop_oneof![Just(1_424), Just(2 * 1_424), Just(3_000), 1_000u32..60_000];
     (link, fifo, unscheduled).prop_map(|(link_mbps, pacer_fifo_fraction, unsched_bytes)| Config {
         link_mbps,
@@ -148,7 +149,7 @@ proptest! {
         }
     }
 
-    /// Between the packets of one side are invalid ones, which end every run.
+    /// One side also receives invalid packets in between, which end every run.
     #[test]
     fn packets_of_a_run_that_come_together_do_what_they_do_alone(
         length in 5_000u32..60_000,

@@ -49,7 +49,7 @@ fn the_shortest_message_goes_first_and_equal_ones_as_they_came() {
         })
         .collect();
     assert_eq!(order(&client.take()), [2, 0, 3, 5, 4, 1].map(|at: usize| ids[at]));
-    // The remaining bytes count: 2,000 B of 30,000 are fewer than 5,000.
+    // The order is by remaining bytes: 2,000 of 30,000 bytes are fewer than 5,000.
     let long = client.call(addr(2), 30_000);
     let long = client.id(long);
     for _ in 0..20 {
@@ -96,7 +96,7 @@ fn the_share_of_the_oldest_message_may_be_one_packet_of_a_wide_path() {
 }
 
 fn paced() -> Config {
-    // A byte takes 8 ns; a full packet with its overhead 12 us.
+    // A byte takes 8 ns, and a full packet with its overhead 12 us.
     Config { link_mbps: Some(1_000), link_margin: 0, pacer_fifo_fraction: 0, ..Config::default() }
 }
 
@@ -186,7 +186,7 @@ fn a_message_without_a_byte_is_refused_and_leaves_nothing() {
 fn a_peer_that_is_not_ours_is_sent_no_more_than_it_takes() {
     let config = Config { max_message: 2_000_000, ..Config::default() };
     let mut client = Side::new(1, config.clone());
-    client.call(addr(2), 2_000_000); // Not heard of yet.
+    client.call(addr(2), 2_000_000); // Nothing has been received from this peer yet.
     client.hear(addr(2), &kernel(2).whole(2, 10));
     let refused = Err(SendError::MessageTooLarge { length: 1_000_001, limit: 1_000_000 });
     assert_eq!(client.try_call(addr(2), 1_000_001), refused);
@@ -212,7 +212,7 @@ fn requests_and_responses_can_be_sent_again_for_as_long_as_they_may_be_asked_for
     exchange(&mut server, &mut client);
     let request = server.requests()[0];
     let port = client.client_port;
-    // The response has not started: all of the request can be requested again.
+    // While the response has not started, the whole request can be requested again.
     let from_server = kernel(1).server(port);
     client.hear(server.addr, &from_server.resend(id | 1, 0, None));
     assert_eq!(client.take().iter().map(|sent| sent.packet.payload_len).sum::<u32>(), 5_000);
@@ -236,8 +236,8 @@ fn requests_and_responses_can_be_sent_again_for_as_long_as_they_may_be_asked_for
     assert_eq!(client.take().len(), 0, "the server has the request: its RESEND is an old one");
 }
 
-/// SEND-15, SEND-16: returns the lengths of the packets, headers included, that a client sends to a server
-/// that receives none longer than `fits` and sends a RESEND every 10 ms.
+/// SEND-15, SEND-16: returns the lengths, including headers, of the packets that a client sends to a server.
+/// Packets longer than `fits` do not reach the server, which sends a RESEND every 10 ms.
 fn lengths_until_arrived(length: u32, fits: usize) -> Vec<usize> {
     let (mut server, mut client) = pair(Config { max_packet: 8_972, ..Config::default() });
     client.call(server.addr, length);
@@ -292,7 +292,7 @@ fn bytes_that_are_sent_again_are_cut_by_what_the_path_takes_now() {
     assert_eq!(server.requests().len(), 1);
 }
 
-/// SEND-7: with short packets everywhere, the rate of overtaking packets is still bounded.
+/// SEND-7: if all packets are short, the rate of overtaking packets is still bounded.
 #[test]
 fn packets_that_are_all_short_are_paced_as_well() {
     let config = Config {
@@ -311,8 +311,8 @@ fn packets_that_are_all_short_are_paced_as_well() {
     assert!((90_000..=125_000 + 10_000).contains(&sent), "{sent} bytes in a millisecond at 125 bytes/us");
 }
 
-/// SEND-13: a message that is too large for a kernel ends with that reason as soon as the peer shows that it
-/// is one.
+/// SEND-13: a message that is too large for a kernel fails with that reason as soon as the peer turns out to
+/// be a kernel.
 #[test]
 fn a_long_message_to_a_kernel_ends_as_too_large_with_its_first_packet() {
     let mut client = Side::new(1, Config { max_message: 4_000_000, incarnation: 9, ..Config::default() });

@@ -1,4 +1,4 @@
-//! SHARE: the limits of one peer's use of resources.
+//! SHARE: limits on the resources that one peer may use.
 
 use homa_proto::wire::{self, Body, Packet, PacketType};
 use homa_proto::{Config, MS, RpcKey, SEC};
@@ -28,7 +28,7 @@ fn granted_to(sent: &[Sent], n: u8) -> bool {
     sent.iter().any(|sent| sent.to == addr(n) && sent.is(PacketType::Grant))
 }
 
-/// A request of kernel `n` with id `id`, answered with `length` bytes, all of which were sent.
+/// Answers a request of kernel `n` with id `id` with `length` bytes, all of which are sent.
 fn answered(server: &mut Side, n: u8, id: u64, length: u32) -> RpcKey {
     server.hear(addr(n), &kernel(n).whole(id, 100));
     let rpc = server.requests()[0];
@@ -38,7 +38,7 @@ fn answered(server: &mut Side, n: u8, id: u64, length: u32) -> RpcKey {
     rpc
 }
 
-/// SHARE-4: repeated RESENDs of 37 bytes must not cause 900,000 bytes each.
+/// SHARE-4: repeated RESENDs, of 37 bytes each, must not each cause 900,000 bytes to be sent.
 #[test]
 fn a_peer_that_asks_again_and_again_gets_a_bounded_number_of_bytes() {
     let mut server = Side::new(1, Config::default());
@@ -75,8 +75,8 @@ fn bytes_delivered_refill_the_budget_for_those_sent_again() {
     assert!(ask(&mut server, 4) >= 295_000);
 }
 
-/// RESEND-10: a peer that requests bytes again must get an answer even if they wait behind shorter messages;
-/// otherwise it would give up.
+/// RESEND-10: a peer that requests bytes again must get an answer even if these bytes wait behind shorter
+/// messages; otherwise the peer would give up.
 #[test]
 fn a_peer_that_asks_for_bytes_that_wait_to_be_sent_again_is_told_so() {
     let config = Config { link_mbps: Some(10), max_nic_backlog_ns: 1, ..Config::default() };
@@ -126,8 +126,8 @@ fn claims_of_one_peer_leave_half_of_the_grants_to_others() {
     assert!(granted_to(&server.take(), 3));
 }
 
-/// SHARE-6: with a `window` above `max_incoming`, the announcements of one peer must not keep the others from
-/// grants.
+/// SHARE-6: with a `window` above `max_incoming`, the unscheduled bytes announced by one peer must not keep
+/// the others from grants.
 #[test]
 fn a_long_window_does_not_make_the_share_of_one_peer_all_there_is() {
     let config = Config { max_incoming: 2_000, window: 50_000, min_grant_increment: 1, ..Config::default() };
@@ -156,7 +156,8 @@ fn unproven_bytes(
     server.take()
 }
 
-/// LIMIT-10: the announcements of one unproven peer must not keep all other unproven peers from grants.
+/// LIMIT-10: the unscheduled bytes announced by one unproven peer must not keep all other unproven peers from
+/// grants.
 #[test]
 fn claims_of_one_unproven_peer_leave_half_of_the_grants_to_the_others() {
     let config = Config { max_incoming: 2_000, min_grant_increment: 1, ..Config::default() };
@@ -177,8 +178,8 @@ fn granted_end(sent: &[Sent], n: u8, end: u32) -> u32 {
     sent.iter().filter_map(grant).fold(end, u32::max)
 }
 
-/// LIMIT-10: the one slot for unproven peers must not always go to the shortest message, which one peer can
-/// always have.
+/// LIMIT-10: the one place for unproven peers must not always go to the shortest message, since one peer
+/// could always have that.
 #[test]
 fn the_last_place_of_unproven_peers_goes_round() {
     let config =
@@ -211,7 +212,7 @@ fn the_last_place_of_unproven_peers_goes_round() {
     assert_eq!(honest.0, 900_000, "{honest:?}");
 }
 
-/// SHARE-7: a message must lose its grants and its slot although single bytes of it arrive.
+/// SHARE-7: a message of which only single bytes arrive must lose its grants and its place.
 #[test]
 fn a_message_that_trickles_loses_its_grants_and_its_place() {
     let config = Config { max_overcommit: 2, ..Config::default() };
@@ -230,7 +231,7 @@ fn a_message_that_trickles_loses_its_grants_and_its_place() {
     assert!(granted < 10_000, "{granted} bytes of which {} came", 6 * 20);
     server.hear(addr(8), &kernel(8).data(2, 300_000, 40_000, (0, 1_000)));
     assert!(granted_to(&server.take(), 8));
-    // The announced bytes of the last message arrive after all: it gets its slot back.
+    // The announced bytes of the last message arrive after all, and it gets its place back.
     server.hear(addr(8), &kernel(8).unknown(2, wire::UnknownReason::Unknown));
     let mut granted = false;
     for step in 0..40 {
@@ -240,8 +241,8 @@ fn a_message_that_trickles_loses_its_grants_and_its_place() {
     assert!(granted);
 }
 
-/// SHARE-8: the first packets of one peer must not cause a limit on the unscheduled bytes of all peers (once
-/// 543 bytes).
+/// SHARE-8: the first packets of one peer must not cause a limit on the unscheduled bytes of all peers (they
+/// once caused a limit of 543 bytes).
 #[test]
 fn first_packets_of_one_peer_are_no_incast() {
     let begin = |peers: u8| {
@@ -306,7 +307,7 @@ fn half_open_requests_of_one_peer_leave_room_for_others() {
     assert_eq!(requests, 1);
 }
 
-/// SHARE-1: a request of two bytes must count for more than two.
+/// SHARE-1: a request of two bytes must count as more than two bytes.
 #[test]
 fn a_short_message_counts_with_what_it_takes() {
     let mut server = Side::new(1, Config { max_incoming_bytes: 1 << 20, ..Config::default() });
@@ -349,8 +350,8 @@ fn a_peers_own_acknowledgement_proves_nothing() {
     assert_eq!(left(true), 3, "strangers make room for one another only");
 }
 
-/// SHARE-9: neither a half-open request with a gap (once answered with 17 times its bytes) nor an echo
-/// without an acknowledgement (7 times) may exceed the budget.
+/// SHARE-9: answers must not exceed the budget, neither for a half-open request with a gap (once answered
+/// with 17 times its bytes) nor for an echo without an acknowledgement (7 times).
 #[test]
 fn an_unproven_peer_gets_no_more_than_three_times_what_it_sent() {
     let sent_for = |request: (u32, (u32, u32)), answer: u32| {
@@ -376,8 +377,8 @@ fn length_of(packet: &Packet) -> u64 {
     wire::encode(&packet.common, &packet.body).len() as u64 + u64::from(packet.payload_len)
 }
 
-/// SHARE-9: an ACK for each NEED_ACK and an RPC_UNKNOWN for each RESEND must count against the three times
-/// the received bytes, like answers to half-received requests.
+/// SHARE-9: ACKs that answer NEED_ACKs and RPC_UNKNOWNs that answer RESENDs must count against the limit of
+/// three times the received bytes, like answers to half-received requests.
 #[test]
 fn answers_to_an_unproven_peer_count_towards_three_times_what_it_sent() {
     let mut server = Side::new(1, Config::default());
@@ -401,8 +402,8 @@ fn answers_to_an_unproven_peer_count_towards_three_times_what_it_sent() {
     assert!(bytes(&sent) <= 3 * came, "{} bytes for {came}", bytes(&sent));
 }
 
-/// SHARE-9: an address that is not a peer has no budget, but no packet of it causes more than three times its
-/// bytes.
+/// SHARE-9: an address that is not a peer has no budget, but none of its packets causes an answer of more
+/// than three times its bytes.
 #[test]
 fn no_answer_to_an_address_that_is_no_peer_exceeds_three_times_the_packet() {
     let config = Config { max_message: 100, ..Config::default() };
@@ -427,7 +428,7 @@ fn no_answer_to_an_address_that_is_no_peer_exceeds_three_times_the_packet() {
     }
 }
 
-/// SHARE-10: announced lengths must not move the cutoffs for all peers.
+/// SHARE-10: merely announced lengths must not change the cutoffs for all peers.
 #[test]
 fn cutoffs_follow_messages_that_came_and_no_claims() {
     let config = Config { cutoff_interval_ns: MS, cutoff_min_bytes: 10_000, ..Config::default() };
@@ -450,7 +451,7 @@ fn cutoffs_follow_messages_that_came_and_no_claims() {
 #[test]
 fn peers_that_show_nothing_leave_a_part_of_the_table() {
     let mut server = Side::new(1, Config { max_peers: 8, ..Config::default() });
-    // Each in a prefix of its own (SHARE-12).
+    // Each peer has a prefix of its own (SHARE-12).
     let addr = |n: u8| std::net::SocketAddr::from(([10, 1, n, 1], 14_600));
     for n in 20..60 {
         server.hear(addr(n), &unproven(&kernel(n), 2, 1, (0, 1)));

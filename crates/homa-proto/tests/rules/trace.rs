@@ -56,7 +56,7 @@ fn packets_grants_and_waits_are_recorded_and_change_nothing() {
     assert!(granted > 0 && grants > 0);
 }
 
-/// TRACE-1: the RPC of an event, and the priority of a packet.
+/// TRACE-1: events record their RPC, and packets their priority.
 #[test]
 fn events_of_rpcs_name_their_peer_and_packets_sent_their_priority() {
     let (mut client, _) = run(|| Trace::new(4_096, Clock::Virtual));
@@ -76,7 +76,7 @@ fn events_of_rpcs_name_their_peer_and_packets_sent_their_priority() {
     assert!(priorities.len() > 1, "unscheduled, scheduled, control: {priorities:?}");
 }
 
-/// TRACE-1: timers with a consequence, and messages that were refused for lack of memory.
+/// TRACE-1: timers that had an effect, and messages that were refused for lack of memory.
 #[test]
 fn timers_that_matter_and_messages_without_room_are_recorded() {
     let mut side = Side::traced(1, Config::default(), Trace::new(64, Clock::Virtual));
@@ -175,7 +175,7 @@ fn peers_that_were_heard_are_asked_once_each_up_to_a_bound() {
     assert!(sent.iter().all(|sent| sent.is(PacketType::Freeze)));
     let mut ports: Vec<u16> = sent.iter().map(|sent| sent.to.port()).collect();
     ports.sort_unstable();
-    // The most recently heard peers, each once.
+    // The peers with the most recent packets, each once.
     assert_eq!(ports, (6..=count).collect::<Vec<_>>());
     assert_eq!(side.stats().freezes_sent, MAX_FREEZE_PEERS as u64);
     let recorded = side.endpoint.trace().iter().filter(|r| r.event() == Some(EventKind::FreezeSent)).count();

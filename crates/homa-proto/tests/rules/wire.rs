@@ -1,11 +1,12 @@
-//! WIRE: invalid packets, and ignored fields of valid ones. The formats themselves are tested in `wire*.rs`.
+//! WIRE: invalid packets, and ignored fields of valid packets. The formats themselves are tested in
+//! `wire*.rs`.
 
 use homa_proto::wire::{Body, PacketType, encode};
 use homa_proto::{Config, Event, MS};
 
 use super::kit::{PORT, Side, addr, exchange, kernel, pair};
 
-/// A valid request of 1,000 bytes as bytes, and one change to it.
+/// An encoded, valid 1,000-byte request with `change` applied.
 fn broken(change: impl Fn(&mut Vec<u8>)) -> Vec<u8> {
     let packet = kernel(2).whole(2, 1_000);
     let mut bytes = encode(&packet.common, &packet.body).to_vec();
@@ -77,7 +78,7 @@ fn a_packet_with_another_message_length_is_dropped_and_the_message_goes_on() {
     assert_eq!(server.requests().len(), 1);
 }
 
-/// WIRE-10: the announced number of unscheduled bytes is a hint.
+/// WIRE-10: the announced number of unscheduled bytes is only a hint.
 #[test]
 fn a_wrong_hint_of_unscheduled_bytes_delays_a_message_and_no_more() {
     for claimed in [0, 1, 50_000, 100_000, u32::MAX] {
@@ -139,7 +140,7 @@ fn segments_of_any_size_and_in_any_order_make_the_message() {
     assert_eq!(lengths, [10_000]);
 }
 
-/// WIRE-9: the largest packet is stored, even if the path to one peer has a smaller MTU.
+/// WIRE-9: no packet exceeds the configured maximum, or the smaller maximum of the path to a peer.
 #[test]
 fn no_packet_is_larger_than_its_path_carries() {
     let (mut server, mut client) = pair(Config { max_packet: 1_000, ..Config::default() });

@@ -1,8 +1,8 @@
-//! Linux Homa's requirements for a packet, checked on the bytes of every packet that an endpoint sends.
+//! Checks every packet that an endpoint sends against Linux Homa's requirements.
 //!
-//! It reads the bytes by the offsets in PROTOCOL.md and not with our decoder, so that an error made in both
-//! encoder and decoder shows. It is stricter than the kernel: fields that the kernel ignores must contain
-//! what we document.
+//! The checks read the bytes at the offsets in PROTOCOL.md instead of using our decoder, so that an error
+//! made in both encoder and decoder is detected. They are stricter than the kernel: fields that the kernel
+//! ignores must have the documented content.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
@@ -14,7 +14,7 @@ use homa_proto::Config;
 
 /// Maximum message length of Linux Homa.
 const KERNEL_MAX_MESSAGE: u32 = 1_000_000;
-/// There, lengths and offsets are signed 32-bit numbers.
+/// In Linux Homa, lengths and offsets are signed 32-bit numbers.
 const MAX_LENGTH: u32 = i32::MAX as u32;
 /// The value of `urgent` in our packets, which have an incarnation.
 const OURS: u16 = 0x484d;
@@ -29,18 +29,18 @@ const NEED_ACK: u8 = 0x17;
 const ACK: u8 = 0x18;
 const START_MSG: u8 = 0x19;
 
-/// A message of one RPC in one direction, according to its packets.
+/// A message in one direction of an RPC, according to its packets.
 #[derive(Clone, Copy, Default)]
 struct Message {
     /// 0 before its first packet.
     length: u32,
-    /// Exclusive end of the bytes sent for the first time.
+    /// Exclusive end of the bytes that have been sent.
     next: u32,
-    /// Exclusive end of the bytes granted by its receiver, with GRANT or RESEND.
+    /// Exclusive end of the bytes that its receiver has granted, by GRANT or RESEND.
     granted: u32,
     /// Exclusive end of the last GRANT that was sent for it.
     last_grant: u32,
-    /// START_MSG has opened it.
+    /// Whether START_MSG has opened the message.
     started: bool,
 }
 
@@ -63,7 +63,7 @@ pub struct Validator {
     pub checked: [u64; 10],
 }
 
-/// Returns an error with a reason unless the condition holds.
+/// Returns an error with a reason from the function unless the condition holds.
 macro_rules! require {
     ($holds:expr, $($reason:tt)+) => {
         if !$holds {
@@ -98,7 +98,7 @@ impl Bytes<'_> {
 }
 
 impl Validator {
-    /// For an endpoint with this configuration.
+    /// Creates a validator for an endpoint with this configuration.
     pub fn new(config: &Config) -> Validator {
         Validator {
             unsched_bytes: if config.unsched_from_rtt && config.link_mbps.is_some() {
@@ -118,7 +118,7 @@ impl Validator {
         }
     }
 
-    /// Checks a packet that is being sent: its header, and the number of payload bytes after it. The error
+    /// Checks a packet that is being sent, given its header and the number of payload bytes. The error
     /// describes the violation.
     pub fn sent(&mut self, to: SocketAddr, priority: u8, header: &[u8], payload: u32) -> Result<(), String> {
         require!(header.len() >= 28, "{} bytes are no header", header.len());
@@ -247,7 +247,7 @@ impl Validator {
         Ok(())
     }
 
-    /// Whether this peer may have announced a lower limit of unscheduled bytes, as our peers do.
+    /// Whether this peer may have announced a lower limit on unscheduled bytes, as our peers do.
     fn limits_unscheduled(&self, peer: SocketAddr) -> bool {
         self.ours.get(&peer) == Some(&true)
     }
@@ -314,7 +314,7 @@ impl Validator {
         Ok(())
     }
 
-    /// A packet was received, before the endpoint processes it.
+    /// Records a received packet, before the endpoint processes it.
     pub fn received(&mut self, from: SocketAddr, packet: &[u8]) {
         if packet.len() < 28 {
             return;
@@ -343,7 +343,8 @@ impl Validator {
         message.granted = message.granted.max(grant);
     }
 
-    /// The peer has restarted: packets of its earlier incarnation say nothing about the ids of the new one.
+    /// Records that the peer has restarted: ids in packets of the earlier incarnation do not refer to RPCs of
+    /// the new one.
     pub fn forget(&mut self, peer: SocketAddr) {
         self.ours.remove(&peer);
         self.outgoing.retain(|(to, _), _| *to != peer);

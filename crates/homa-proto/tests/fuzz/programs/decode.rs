@@ -5,7 +5,7 @@ use homa_proto::wire::{
     encode, packet_length, packets,
 };
 
-/// Decodes `bytes` as a whole, divided, truncated, and as the header of a longer packet.
+/// Decodes `bytes` as one packet, as a bundle, truncated, and as the header of a longer packet.
 pub fn run(bytes: &[u8]) {
     check(bytes, bytes.len());
     check_division(bytes);
@@ -17,7 +17,7 @@ pub fn run(bytes: &[u8]) {
     check(header, header.len() + claimed);
 }
 
-/// WIRE-21, WIRE-22: the packets of a divided datagram.
+/// WIRE-21, WIRE-22: checks how a datagram is split into packets.
 fn check_division(datagram: &[u8]) {
     let divided: Vec<&[u8]> = packets(datagram).collect();
     divided.iter().for_each(|packet| check(packet, packet.len()));

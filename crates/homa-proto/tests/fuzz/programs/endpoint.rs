@@ -1,4 +1,4 @@
-//! Calls and packets in any order for two endpoints, and unknown peers that send to them.
+//! Makes calls and delivers packets in any order on two endpoints, with unknown peers that send to them.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -12,9 +12,10 @@ use super::{forge, settings};
 
 /// Maximum packets in flight; the network drops more.
 const MAX_IN_FLIGHT: usize = 256;
-/// Maximum rounds in which connected hosts must end all RPCs by themselves, and after aborting all.
+/// Maximum number of rounds in which connected hosts must end all RPCs by themselves, and again after all
+/// were aborted.
 const ROUNDS: usize = 3_000;
-/// Maximum steps until a silent host is idle; a few hundred are usual.
+/// Maximum number of steps until a host without peers is idle; a few hundred are usual.
 const SILENT_STEPS: usize = 200_000;
 
 /// Runs one program; bytes beyond its end are 0.
@@ -36,7 +37,7 @@ struct World {
     in_flight: VecDeque<(usize, Wire)>,
     now: u64,
     steps: u32,
-    /// At the end, the hosts can still exchange packets.
+    /// Whether the hosts can still exchange packets at the end.
     ends_connected: bool,
 }
 
@@ -89,7 +90,7 @@ impl World {
             8 => self.exchange(1 + input.below(16)),
             9 => self.answer_all(at, input.size()),
             10 => {
-                // The network drops, duplicates or reorders.
+                // The network drops, duplicates or reorders a packet.
                 let index = input.below(self.in_flight.len());
                 match input.below(3) {
                     0 => drop(self.in_flight.remove(index)),
@@ -107,7 +108,8 @@ impl World {
         for host in &mut self.hosts {
             host.poll_events();
         }
-        // An inconsistent state stays inconsistent, and a check takes as long as several steps.
+        // Not checked after every step: an inconsistent state stays inconsistent, and a check takes as long
+        // as several steps.
         self.steps += 1;
         if self.steps.is_multiple_of(4) {
             self.hosts.iter().for_each(|host| host.endpoint.check());
@@ -123,7 +125,7 @@ impl World {
         host.send_request(Time::from_ns(self.now), (from_port, 99), to, length, step);
     }
 
-    /// Calls that are made occasionally.
+    /// Makes one of the rarer calls.
     fn rare(&mut self, input: &mut Input<'_>, at: usize) {
         let now = self.time();
         let host = &mut self.hosts[at];
@@ -141,7 +143,8 @@ impl World {
                 let port = input.one_of(&[99, 98, 0, 32_768]);
                 match host.endpoint.bind(port) {
                     Ok(()) => host.ports.push(port),
-                    // An open port, possibly a client's. Stored inputs have no encoding for this.
+                    // The port is open, possibly as a client port. Stored inputs have no encoding for this
+                    // call.
                     Err(_) => host.endpoint.accept_requests(port, !host.endpoint.accepts_requests(port)),
                 }
             }
@@ -173,7 +176,7 @@ impl World {
         (0..count).map(|_| forge::packet(input, &self.hosts[at], from)).collect()
     }
 
-    /// The oldest packets for a host arrive in one burst.
+    /// Delivers the oldest packets for a host in one burst.
     fn deliver(&mut self, input: &mut Input<'_>, at: usize) {
         let most = 1 + input.below(8);
         let burst = self.take_burst(at, most);
@@ -201,7 +204,7 @@ impl World {
         }
     }
 
-    /// Host `at` sends up to `most` packets. Those for unknown peers are lost.
+    /// Lets host `at` send up to `most` packets. Packets for unknown peers are lost.
     fn send(&mut self, at: usize, most: usize) -> usize {
         for sent in 0..most {
             let host = &mut self.hosts[at];
@@ -214,7 +217,7 @@ impl World {
         most
     }
 
-    /// Both hosts exchange packets for some rounds of 10 microseconds.
+    /// Lets both hosts exchange packets for `rounds` rounds of 10 microseconds.
     fn exchange(&mut self, rounds: usize) {
         for _ in 0..rounds {
             for at in [0, 1] {
@@ -247,7 +250,8 @@ impl World {
         }
     }
 
-    /// The hosts continue to exchange packets: RPCs end by themselves, or once their callers abort all.
+    /// Lets the hosts exchange packets until all RPCs have ended, by themselves or after their callers abort
+    /// them.
     fn settle_connected(&mut self) {
         for round in 0..2 * ROUNDS {
             for at in [0, 1] {
@@ -299,7 +303,8 @@ fn key(input: &mut Input<'_>, first: &[RpcKey], second: &[RpcKey]) -> Option<Rpc
     from.get(from.len().checked_sub(1 + back)?).copied()
 }
 
-/// No peer answers any more: all RPCs end after a bounded number of packets, and no state is left.
+/// Checks that, if no peer answers any more, all RPCs end after a bounded number of packets and leave no
+/// state.
 fn settle_silent(host: &mut Host, from_ns: u64) {
     let config = host.endpoint.config().clone();
     let kinds = [PacketType::Resend, PacketType::NeedAck];
@@ -326,7 +331,7 @@ fn settle_silent(host: &mut Host, from_ns: u64) {
     host.poll_events();
     host.assert_over();
     host.endpoint.check();
-    // PEER-12: a round is four ranges, plus those that waited in the queue.
+    // PEER-12: a round has four ranges, in addition to those that waited in the queue.
     let queued = config.max_control_packets as usize;
     let [resends, need_acks] = [0, 1].map(|n| host.count(kinds[n]) - before[n]);
     assert!(resends <= queued + rpcs * 4 * config.max_resends as usize, "{resends} RESENDs for {rpcs} RPCs");

@@ -1,4 +1,4 @@
-//! Packets that no endpoint has sent, mostly for existing RPCs with arbitrary wrong fields.
+//! Packets that no endpoint has sent, mostly for existing RPCs but with arbitrary wrong fields.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use homa_proto::wire::{
 use super::host::{Host, Wire};
 use super::input::Input;
 
-/// A packet for `host` that claims to be from `from`.
+/// Forges a packet for `host` that claims to be from `from`.
 pub fn packet(input: &mut Input<'_>, host: &Host, from: SocketAddr) -> Wire {
     let kind = kind(input);
     let common = Common {
@@ -27,7 +27,7 @@ pub fn packet(input: &mut Input<'_>, host: &Host, from: SocketAddr) -> Wire {
     if payload <= 2_000 && input.flag() {
         bytes.resize(wire_len, 0x5a);
     }
-    // The encoder keeps fields in range; here they are changed afterwards.
+    // The encoder keeps fields in range, so wrong values are written afterwards.
     if input.below(8) == 0 {
         let at = input.below(bytes.len());
         bytes[at] = input.byte();
@@ -35,7 +35,7 @@ pub fn packet(input: &mut Input<'_>, host: &Host, from: SocketAddr) -> Wire {
     Wire { from, bytes, wire_len }
 }
 
-/// One byte selects the type. Inputs from before START_MSG existed keep their meaning.
+/// One byte selects the type. The meaning of inputs from before START_MSG existed is unchanged.
 fn kind(input: &mut Input<'_>) -> PacketType {
     const OLD_TYPES: usize = 9;
     match input.byte() {

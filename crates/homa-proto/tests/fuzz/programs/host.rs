@@ -1,5 +1,5 @@
-//! An endpoint with a model of its caller's knowledge: every key is valid once, every byte arrives once, and
-//! every sent packet is permitted.
+//! An endpoint, and a model of what its caller knows. The model checks that every key is valid once, every
+//! byte arrives once, and every sent packet is permitted.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use homa_proto::wire::{Body, DATA_HEADER_LEN, Evidence, Packet, PacketType, deco
 use homa_proto::{Config, Endpoint, Event, Reassembly, RpcKey, RxPacket, Time, Transmit};
 use homa_trace::Trace;
 
-/// A packet between hosts: a header, its payload if it is real, and its claimed length.
+/// A packet between hosts: the header, the payload if it is present, and the claimed length.
 #[derive(Clone, Debug)]
 pub struct Wire {
     pub from: SocketAddr,
@@ -22,15 +22,15 @@ pub struct Wire {
 struct Life {
     is_client: bool,
     cookie: u64,
-    /// Bytes of our message; 0: none yet.
+    /// Length of our message; 0: none yet.
     length_out: u32,
-    /// Bytes of the peer's message; 0: none seen.
+    /// Length of the peer's message; 0: not known yet.
     length_in: u32,
-    /// Those that were written, as disjoint ranges in ascending order.
+    /// The written bytes of the peer's message, as disjoint ranges in ascending order.
     written: Vec<Range<u32>>,
     readable: u32,
     delivered: bool,
-    /// The application took it before it was complete.
+    /// Whether the application took the request before it was complete.
     taken: bool,
 }
 
@@ -81,7 +81,7 @@ impl Reassembly for Book {
     }
 }
 
-/// The time at which a request was passed on, and events since then that permit it to run again.
+/// The time at which a request was delivered, and events since then that permit the request to run again.
 struct Run {
     at: Time,
     restarts: u64,
@@ -91,16 +91,16 @@ struct Run {
 pub struct Host {
     pub addr: SocketAddr,
     pub endpoint: Endpoint,
-    /// Present and past keys, for a program to choose from.
+    /// Current and past keys, for a program to choose from.
     pub keys: Vec<RpcKey>,
-    /// Present and past ids as the peer uses them.
+    /// Current and past ids in the peer's form.
     pub ids: Vec<u64>,
     pub in_service: Vec<RpcKey>,
     pub ports: Vec<u16>,
     pub sent: HashMap<u8, usize>,
     book: Book,
     runs: HashMap<(SocketAddr, u64), Run>,
-    /// The end that the peer has granted, by our id.
+    /// The granted end of our message, by our id.
     allowed: HashMap<u64, u32>,
     /// Peers that have shown dialect 3, which accepts whole messages unscheduled (DIALECT-4).
     ungranted: HashSet<SocketAddr>,
@@ -108,12 +108,12 @@ pub struct Host {
     pub max_packet: u32,
     /// Indices of the drop counters, except those of our own packets that were not queued.
     drops: Vec<usize>,
-    /// The latest time that the endpoint was given.
+    /// The latest time passed to the endpoint.
     now: Time,
 }
 
 impl std::fmt::Display for Host {
-    /// Open state and counters.
+    /// Prints the open RPCs and the counters.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (rpcs, timeout) = (self.endpoint.open_rpcs(), self.endpoint.poll_timeout());
         writeln!(f, "{}: {rpcs} RPCs open, next timeout {timeout:?}", self.addr)?;
@@ -220,7 +220,7 @@ impl Host {
         *allowed = end.max(*allowed);
     }
 
-    /// Checks before the endpoint is given the time `now`.
+    /// Records and checks the time `now` before it is passed to the endpoint.
     pub fn tell(&mut self, now: Time) -> &mut Endpoint {
         self.now = self.now.max(now);
         &mut self.endpoint
@@ -280,7 +280,7 @@ impl Host {
         }
     }
 
-    /// The application gets a request for the first time, and a client's request for the only time.
+    /// Records that the application gets a request, and checks that it has not run before.
     fn begins_to_run(&mut self, rpc: RpcKey, peer: SocketAddr) {
         let Some(id) = self.endpoint.rpc_id(rpc) else { return };
         let (stats, config) = (self.endpoint.stats(), self.endpoint.config());
@@ -298,7 +298,7 @@ impl Host {
         self.ids.extend(self.endpoint.rpc_id(rpc).map(|id| id ^ 1));
     }
 
-    /// The next packet to send, after checking that it is permitted.
+    /// Returns the next packet to send, after checking that the packet is permitted.
     pub fn poll_transmit(&mut self, now: Time) -> Option<(SocketAddr, Wire)> {
         let transmit = self.tell(now).poll_transmit(now)?;
         let payload = transmit.payload.map_or(0, |payload| payload.len);

@@ -1,4 +1,4 @@
-//! The bytes of a program, read from the front: changing one byte changes one choice and none before it.
+//! The bytes of a program, read from the front. Changing a byte changes one choice, and no choice before it.
 
 pub struct Input<'a> {
     bytes: &'a [u8],

@@ -63,7 +63,8 @@ pub fn config(input: &mut Input<'_>) -> Config {
     }
 }
 
-/// Packets with one byte of payload are only tried with short messages: 65,536 packets would take too long.
+/// The minimum packet size to try. Packets with one byte of payload are used only with short messages: 65,536
+/// packets would take too long.
 pub fn least_packet(config: &Config) -> u32 {
     if config.max_message > 5_000 { 1_000 } else { 57 }
 }
