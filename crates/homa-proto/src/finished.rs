@@ -119,8 +119,8 @@ impl FinishedIds {
         }
     }
 
-    /// Whether `id` finished within the lifetime (AMO-7). The time is that of the id's whole block (AMO-5).
-    /// The result does not depend on when `expire` was last called.
+    /// Whether `id` finished within the lifetime (AMO-7). All ids of a block share one time (AMO-5). The
+    /// result does not depend on when `expire` was last called.
     pub(crate) fn contains(&self, now: Time, peer: u32, restarts: u32, id: u64) -> bool {
         let (key, bit) = split(peer, restarts, id);
         let holds = |block: &Block| block.bits & bit != 0 && now.since(block.last) < self.lifetime_ns;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// The received bytes of one message: everything below `end` except the gaps.
+/// The received bytes of a message: everything before `end` except the gaps.
 #[derive(Debug, Default)]
 pub(crate) struct Gaps {
     /// Exclusive end of the highest byte received.

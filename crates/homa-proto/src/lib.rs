@@ -65,9 +65,9 @@
 //! | RPCs | `rpc`: states and the transition table; `rpc_table`: slots and their keys | `rpcs`: beginning and end of RPCs |
 //! | | `rpc_ids`, `port_rpcs`: RPCs by id and by port | |
 //! | ports | `ports`: which are open, and which accept requests | `ports` |
-//! | peers | `peer`: the state of one: incarnation, cutoffs, RESENDs, allowance, RPCs; `peers`: the table of all | |
+//! | peers | `peer`: state of one peer: incarnation, cutoffs, RESENDs, allowance, RPCs; `peers`: table of all peers | |
 //! | | `silence`: when a silent peer is probed, and when its RPCs end | |
-//! | incarnations | `wire/incarnation`; `challenge`: how a peer proves one; `incarnation_end` | `incarnation_change` |
+//! | incarnations | `wire/incarnation`; `challenge`: how a peer proves its incarnation; `incarnation_end` | `incarnation_change` |
 //! | ids | `ids`: one counter, shifted for each peer; `keys`: secrets from the seed | `ids` |
 //! | several processes | | `host`: resources shared with other endpoints at the same address |
 //! | sending | `message_out`: which bytes may be sent; `ready`: which message is next | `transmit`, `transmit_batching`: runs of packets |

@@ -88,8 +88,9 @@ impl Peers {
         Share::of(unproven_places(config)).leaves_half_free(self.unproven as u64, 1)
     }
 
-    /// Whether a new unproven peer at `addr` may have a place in the table. Unproven peers may hold three
-    /// quarters of it (SHARE-11), those of one prefix its share of that (SHARE-12).
+    /// Checks whether a new unproven peer at `addr` may occupy a place in the table. Unproven peers may
+    /// occupy three quarters of the table (SHARE-11), and those of one prefix the prefix's share of these
+    /// places (SHARE-12).
     pub(crate) fn admit(&self, addr: SocketAddr, config: &Config) -> Result<(), Refusal> {
         let own = self.prefixes.held_by(addr.ip()).peers;
         prefix::admit(unproven_places(config), own.into(), self.unproven as u64, 1)

@@ -51,7 +51,8 @@ impl RefusedPorts {
     /// Adds a report that concerns requests with counter values before `until_id`. The scan of the peer's
     /// RPCs begins at `cursor`. Returns false if there is no room for the report.
     pub(crate) fn add(&mut self, peer: SocketAddr, port: u16, until_id: u64, cursor: Option<u32>) -> bool {
-        // A second report of the same port restarts the scan, since it concerns younger RPCs as well.
+        // A second report of the same port restarts the scan, since it also concerns RPCs that began after
+        // the first report.
         if let Some(same) = self.queue.iter_mut().find(|refused| (refused.peer, refused.port) == (peer, port))
         {
             (same.until_id, same.cursor) = (until_id, cursor);

@@ -112,7 +112,7 @@ impl LossAccounting {
         self.requests_left = true;
     }
 
-    /// Whether the last call left requests to the next one.
+    /// Whether the last call left requests for the next call.
     pub(crate) fn take_left_requests(&mut self) -> bool {
         std::mem::take(&mut self.requests_left)
     }

@@ -29,7 +29,7 @@ enum TimerPurpose {
 }
 
 impl Endpoint {
-    /// Starts the wait of an RPC for its peer: a RESEND is due if nothing arrives for an interval.
+    /// Starts waiting for an RPC's peer: RESEND is due if nothing arrives for an interval.
     pub(super) fn await_peer(&mut self, now: Time, slot: u32) {
         self.schedule_check_within(now, slot, self.config.resend_interval_ns);
     }

@@ -7,15 +7,16 @@ use crate::wire::Incarnation;
 /// The known incarnation of a peer.
 #[derive(Debug)]
 pub(crate) struct PeerIncarnation {
-    /// The peer announced it; none: it has announced none yet.
+    /// The incarnation that the peer has announced; none: it has not announced one yet.
     current: Incarnation,
     /// Whether the incarnation came from a host that receives our packets (PEER-16).
     proven: bool,
     pub challenge: Challenge,
-    /// Incremented when all present RPCs are over: the peer restarted, or is unreachable. Each RPC stores the
-    /// epoch in which it began.
+    /// Incremented when all of the peer's current RPCs end, because the peer restarted or is unreachable.
+    /// Each RPC stores the epoch in which it began.
     epoch: u32,
-    /// How often the peer was seen to restart: finished ids belong to one of its incarnations (AMO-8).
+    /// Number of detected restarts of the peer. Each finished id belongs to one incarnation of the peer
+    /// (AMO-8).
     restarts: u32,
     /// Why the last epoch ended.
     epoch_end: IncarnationEnd,
@@ -90,7 +91,7 @@ impl PeerIncarnation {
         self.restarts
     }
 
-    /// Stores the incarnation that a peer announces first. If one is known, does nothing.
+    /// Stores the first incarnation that a peer announces. Does nothing if one is already known.
     pub(crate) fn note_first(&mut self, announced: Incarnation) {
         if !self.is_known() {
             self.current = announced;
@@ -107,7 +108,8 @@ impl PeerIncarnation {
         self.proven = true;
     }
 
-    /// Compares `announced`, which differs from the known incarnation. Stores it if it is the first one.
+    /// Evaluates `announced`, which differs from the known incarnation. Stores it if the peer has announced
+    /// no incarnation before.
     pub(crate) fn compare(&mut self, announced: Incarnation, evidence: ChangeEvidence) -> IncarnationChange {
         let ChangeEvidence { answers, names_request, none_is_late } = evidence;
         if !self.is_known() {

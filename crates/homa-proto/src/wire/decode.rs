@@ -274,7 +274,7 @@ fn unknown_reason(header: &CommonHeader) -> UnknownReason {
     }
 }
 
-/// Cutoffs are signed on the wire. A negative one admits no message, like 0.
+/// On the wire, cutoffs are signed. A negative cutoff admits no message, like 0.
 fn cutoffs(header: &CutoffsHeader, limited: Option<&CutoffsLimitHeader>) -> Cutoffs {
     let non_negative = |cutoff: u32| if cutoff > MAX_MESSAGE_LENGTH { 0 } else { cutoff };
     Cutoffs {

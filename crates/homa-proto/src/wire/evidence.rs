@@ -48,7 +48,7 @@ impl Evidence {
 /// packet must be one that [`decode`](super::decode()) accepts; for other bytes the result is meaningless.
 pub fn evidence(bytes: &[u8], wire_len: usize) -> Evidence {
     let Ok((header, _)) = CommonHeader::ref_from_prefix(bytes) else { return Evidence::Nothing };
-    // The length of a control packet is that of its bytes; `wire_len` counts missing payload too.
+    // A control packet is as long as its bytes, whereas `wire_len` includes missing payload.
     let is_short = bytes.len().min(wire_len) == RESEND_SHORT_LEN;
     if header.urgent.get() == OURS_MAGIC {
         return Evidence::Ours;

@@ -339,7 +339,7 @@ pub enum UnknownReason {
     /// There is no state for the id, for an unknown reason.
     #[default]
     Unknown = 0,
-    /// The RPC ran to its end and its state was freed.
+    /// The RPC was completed and its state freed.
     Finished = 1,
     /// No server listens on the destination port.
     NoSuchPort = 2,
