@@ -342,7 +342,7 @@ fn saturated(bytes: u64) -> u32 {
 }
 
 impl Config {
-    /// The defaults for a link of `mbps` Mbit/s: see [`on_link`](Config::on_link).
+    /// Returns the defaults for a link of `mbps` Mbit/s: see [`on_link`](Config::on_link).
     pub fn for_link(mbps: u32) -> Config {
         Config::default().on_link(mbps)
     }
@@ -447,7 +447,7 @@ impl Config {
         }
     }
 
-    /// Bytes that the windows of the active messages share.
+    /// Returns the bytes that the windows of the active messages share.
     pub fn windows(&self) -> u32 {
         if self.window_total != 0 { self.window_total } else { self.max_incoming }
     }

@@ -33,7 +33,7 @@ pub struct RxPacket<'a> {
 }
 
 impl<'a> RxPacket<'a> {
-    /// A packet with its complete payload and an unknown priority.
+    /// Creates a packet with its complete payload and an unknown priority.
     pub fn new(from: SocketAddr, bytes: &'a [u8]) -> RxPacket<'a> {
         RxPacket { from, bytes, wire_len: bytes.len(), priority: None }
     }

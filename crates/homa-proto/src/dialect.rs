@@ -28,7 +28,7 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// A short name: `?`, `1`, `2`, `3` or `ours`.
+    /// Returns a short name: `?`, `1`, `2`, `3` or `ours`.
     pub const fn name(self) -> &'static str {
         match self {
             Dialect::Unknown => "?",
@@ -39,8 +39,8 @@ impl Dialect {
         }
     }
 
-    /// The dialect's number in metrics: 0 for unknown, 1 to 3 for the dialects of those names, 4 for this
-    /// implementation.
+    /// Returns the dialect's number in metrics: 0 for unknown, 1 to 3 for the dialects of those names, 4 for
+    /// this implementation.
     pub const fn number(self) -> u8 {
         match self {
             Dialect::Unknown => 0,

@@ -11,7 +11,7 @@ macro_rules! counters {
         }
 
         impl Stats {
-            /// Every counter's name, value and meaning, in the order of declaration.
+            /// Returns every counter's name, value and meaning, in the order of declaration.
             pub fn entries(&self) -> Vec<(&'static str, u64, &'static str)> {
                 vec![$((stringify!($name), self.$name, concat!($($doc),+)),)+]
             }

@@ -19,7 +19,7 @@ impl Time {
     /// A time that never comes.
     pub const NEVER: Time = Time(u64::MAX);
 
-    /// The time `ns` nanoseconds after the origin.
+    /// Returns the time `ns` nanoseconds after the origin.
     pub const fn from_ns(ns: u64) -> Time {
         Time(ns)
     }
@@ -29,8 +29,9 @@ impl Time {
         self.0
     }
 
-    /// Nanoseconds from `earlier` to `self`, or 0 if `earlier` is in fact later. A stale time can therefore
-    /// never produce an enormous interval (such an underflow once let a sender overfill its NIC queue).
+    /// Returns the nanoseconds from `earlier` to `self`, or 0 if `earlier` is in fact later. A stale time can
+    /// therefore never produce an enormous interval (such an underflow once let a sender overfill its NIC
+    /// queue).
     pub const fn since(self, earlier: Time) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
@@ -39,7 +40,7 @@ impl Time {
 impl Add<u64> for Time {
     type Output = Time;
 
-    /// The time `ns` nanoseconds later; saturates at [`Time::NEVER`].
+    /// Returns the time `ns` nanoseconds later. Saturates at [`Time::NEVER`].
     fn add(self, ns: u64) -> Time {
         Time(self.0.saturating_add(ns))
     }

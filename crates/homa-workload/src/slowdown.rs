@@ -99,7 +99,7 @@ impl SlowdownRecorder {
         Self::with_bins(workload, BINS)
     }
 
-    /// Like [`SlowdownRecorder::new`], with this number of bins of equal message count, at least 1.
+    /// Like [`SlowdownRecorder::new`], with `bins` bins of equal message count; at least 1.
     pub fn with_bins(workload: &Workload, bins: u32) -> Self {
         let bins = bins.max(1);
         Self::with_edges(workload, (1..=bins).map(|bin| workload.quantile(f64::from(bin) / f64::from(bins))))

@@ -63,8 +63,8 @@ impl Endpoint {
         }
     }
 
-    /// Returns the serialization delay of all packets that this endpoint has sent, in nanoseconds; 0 if the
-    /// uplink's rate is unknown.
+    /// Returns the total serialization delay of all packets that this endpoint has sent, in nanoseconds; 0 if
+    /// the uplink's rate is unknown.
     pub fn uplink_sent_ns(&self) -> u64 {
         self.sending.pacer.sent_ns()
     }

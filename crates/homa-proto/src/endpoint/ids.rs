@@ -29,7 +29,7 @@ impl Endpoint {
         self.ids.assign(first, count, &self.config);
     }
 
-    /// Number of requests for which ids are left.
+    /// Returns the number of requests for which ids are left.
     pub fn ids_left(&self) -> u64 {
         self.ids.left()
     }

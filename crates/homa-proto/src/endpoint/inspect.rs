@@ -53,27 +53,27 @@ impl Endpoint {
         self.receiving.incast_estimator.limit()
     }
 
-    /// Number of known peers.
+    /// Returns the number of known peers.
     pub fn known_peers(&self) -> usize {
         self.peers.len()
     }
 
-    /// The cutoffs that this host asks its peers to use, and their version.
+    /// Returns the cutoffs that this host announces to its peers, and their version.
     pub fn cutoffs(&self) -> ([u32; PRIORITIES], u16) {
         (*self.receiving.cutoffs.levels(), self.receiving.cutoffs.version())
     }
 
-    /// The configuration.
+    /// Returns the configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The counters.
+    /// Returns the counters.
     pub fn stats(&self) -> &Stats {
         &self.stats
     }
 
-    /// The recorder of time traces.
+    /// Returns the time trace recorder.
     pub fn trace(&mut self) -> &mut Trace {
         &mut self.trace
     }
@@ -86,7 +86,7 @@ impl Endpoint {
         numbered.filter(|(number, _)| *number != u16::MAX)
     }
 
-    /// Progress of a live RPC.
+    /// Returns the progress of a live RPC.
     pub fn rpc_info(&self, rpc: RpcKey) -> Option<RpcInfo> {
         self.slot(rpc).map(|slot| self.info_of(&self.rpcs[slot as usize]))
     }

@@ -65,7 +65,7 @@ impl Endpoint {
         }
     }
 
-    /// Number of open ports, of servers and of clients.
+    /// Returns the number of open ports, server and client ports together.
     pub fn open_ports(&self) -> usize {
         self.tables.ports.open_count()
     }

@@ -64,7 +64,8 @@ impl Endpoint {
         self.waits.resend_links.resize(slots);
     }
 
-    /// Number of RPCs for which this endpoint's tables have room; the caller's own tables need no more.
+    /// Returns the number of RPCs for which this endpoint's tables have room. The caller's own tables need no
+    /// more room.
     pub fn room(&self) -> usize {
         self.rpcs.capacity()
     }

@@ -71,7 +71,7 @@ pub enum DecodeError {
 }
 
 impl DecodeError {
-    /// A short constant name for counters and traces.
+    /// Returns a short constant name for counters and traces.
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::TooShort { .. } => "too_short",

@@ -10,8 +10,8 @@ impl fmt::Display for Ack {
     }
 }
 
-/// `source > destination: TYPE id N`, then the fields of the type; ranges exclude their end. The incarnation
-/// comes last, if there is one.
+/// Prints `source > destination: TYPE id N`, then the fields of the type, and the incarnation if there is
+/// one. Ranges exclude their end.
 impl fmt::Display for Packet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} > {}: {}", self.common.source_port, self.common.dest_port, self.without_ports())

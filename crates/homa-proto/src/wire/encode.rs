@@ -42,7 +42,7 @@ impl HeaderBuf {
         header
     }
 
-    /// The bytes; for DATA, the payload follows them on the wire.
+    /// Returns the header bytes. For DATA, the payload follows them on the wire.
     pub fn as_slice(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.len)).unwrap_or(&self.bytes)
     }

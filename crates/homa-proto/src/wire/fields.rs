@@ -92,8 +92,8 @@ const START: [Field; 1] = [Field::new("message_length", 28, 4)];
 pub const COMMON_FIELDS: &[Field] = &COMMON;
 
 impl PacketType {
-    /// The fields after the common ones in packets of this type. The last field of CUTOFFS exists only
-    /// between peers of this implementation.
+    /// Returns the fields that follow the common fields in packets of this type. The last field of CUTOFFS
+    /// exists only between peers of this implementation.
     pub const fn fields(self) -> &'static [Field] {
         match self {
             Self::Data => &DATA,

@@ -34,7 +34,7 @@ impl Incarnation {
         ((self.0 >> 32) as u8, (self.0 >> 16) as u16, self.0 as u16)
     }
 
-    /// The number, less than 2^40; 0 for [`NONE`](Self::NONE).
+    /// Returns the number, less than 2^40; 0 for [`NONE`](Self::NONE).
     pub const fn get(self) -> u64 {
         self.0
     }

@@ -81,7 +81,7 @@ impl PacketType {
         Self::Start,
     ];
 
-    /// The type's name in the protocol.
+    /// Returns the type's name in the protocol.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Data => "DATA",
@@ -281,7 +281,7 @@ pub struct AckList {
 }
 
 impl AckList {
-    /// An empty list.
+    /// Creates an empty list.
     pub const fn new() -> Self {
         Self { client_ids: [0; MAX_ACKS], server_ports: [0; MAX_ACKS], len: 0 }
     }
@@ -305,7 +305,7 @@ impl AckList {
         }
     }
 
-    /// The acknowledgements in the order in which they were appended.
+    /// Iterates over the acknowledgements in the order in which they were appended.
     pub fn iter(&self) -> impl Iterator<Item = Ack> + '_ {
         self.client_ids
             .iter()
@@ -314,7 +314,7 @@ impl AckList {
             .map(|(&client_id, &server_port)| Ack { client_id, server_port })
     }
 
-    /// Number of acknowledgements, 0..=[`MAX_ACKS`].
+    /// Returns the number of acknowledgements, 0..=[`MAX_ACKS`].
     pub const fn len(&self) -> usize {
         self.len as usize
     }
