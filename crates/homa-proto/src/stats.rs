@@ -28,7 +28,7 @@ macro_rules! counters {
 counters! {
     /// Packets received, of all types, valid or not.
     packets_received,
-    /// Packets returned to the driver for sending.
+    /// Packets given out to be sent.
     packets_sent,
     /// Payload bytes of DATA packets received, duplicates included.
     data_bytes_received,
