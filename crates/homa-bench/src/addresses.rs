@@ -9,18 +9,18 @@ use homa::HostConfig;
 use crate::driver::{Driver, XdpMode};
 use crate::protocol::Protocol;
 
-/// The Homa port of the first server port; the next ones follow.
+/// The Homa port number of the first server port. The other server ports have the following numbers.
 pub const FIRST_HOMA_PORT: u16 = homa::ServerAddr::DEFAULT_PORT;
 
-/// Minimum room of a host, in whole messages of the largest size.
+/// Minimum buffer space of a host, in complete messages of the largest size.
 const ROOM_MESSAGES: u64 = 512;
 
-/// The address of a protocol's first server port if Homa's is at `bind`. Port 0 stays 0.
+/// Returns the address of a protocol's first server port if Homa's is at `bind`. Port 0 stays 0.
 pub fn offset(bind: SocketAddr, protocol: Protocol) -> Result<SocketAddr> {
     bind_at(bind, protocol.port_offset())
 }
 
-/// The address of the server port with this index. Port 0 stays 0.
+/// Returns the address of the server port with this index. Port 0 stays 0.
 ///
 /// # Errors
 /// The port number exceeds 65535.
@@ -34,7 +34,7 @@ pub fn bind_at(bind: SocketAddr, index: u16) -> Result<SocketAddr> {
     Ok(SocketAddr::new(bind.ip(), port))
 }
 
-/// The settings of a Homa host, server or client, with room for messages of up to `max_message` bytes.
+/// Returns the settings of a Homa client or server host that accepts messages of up to `max_message` bytes.
 pub fn host_config(driver: Driver, bind: SocketAddr, max_message: u32, poll: Duration) -> HostConfig {
     let mut config = HostConfig::default();
     (config.driver, config.address, config.poll) = (driver.into(), bind, poll);
@@ -47,7 +47,7 @@ pub fn host_config(driver: Driver, bind: SocketAddr, max_message: u32, poll: Dur
     config
 }
 
-/// Sets the device, its receive queues and the AF_XDP mode, for drivers that have a device.
+/// Sets the device, its receive queues and the AF_XDP mode, for drivers that use a device.
 pub fn on_device(config: &mut HostConfig, interface: Option<&str>, queues: Option<&[u32]>, mode: XdpMode) {
     config.packet.interface = interface.map(str::to_owned);
     config.xdp.interface.clone_from(&config.packet.interface);
@@ -55,9 +55,9 @@ pub fn on_device(config: &mut HostConfig, interface: Option<&str>, queues: Optio
     config.xdp.mode = mode.into();
 }
 
-/// The address to which client host `number`, counted from 0, binds to reach a server at `to`. Over loopback,
-/// with a driver whose processes share an address, every host gets its own address, because only the address
-/// distinguishes hosts there. Otherwise the address is arbitrary.
+/// Returns the address to which client host `number`, counted from 0, binds to reach a server at `to`. With a
+/// driver whose processes share an address, only the address distinguishes hosts over loopback, so each host
+/// gets its own address. Otherwise the address is arbitrary.
 pub fn client_bind(driver: Driver, to: IpAddr, number: u8) -> SocketAddr {
     let ip: IpAddr = match to {
         IpAddr::V4(to) if driver.shares_address() && to.is_loopback() => {
@@ -77,7 +77,7 @@ pub fn client_bind(driver: Driver, to: IpAddr, number: u8) -> SocketAddr {
     }
 }
 
-/// The source address of packets to `to`. Connecting a UDP socket sends nothing.
+/// Returns the source address of packets to `to`. Connecting a UDP socket sends no packet.
 fn source_for(to: IpAddr) -> Option<IpAddr> {
     let any: IpAddr = if to.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
     let socket = UdpSocket::bind((any, 0)).ok()?;
@@ -85,12 +85,13 @@ fn source_for(to: IpAddr) -> Option<IpAddr> {
     Some(socket.local_addr().ok()?.ip())
 }
 
-/// The bind address of client port `number` for bare packets, counted from 1 over all client hosts. Over
-/// loopback, with a driver whose processes share an address, each port has its own address, different from
-/// those of Homa hosts.
+/// Returns the bind address of client port `number` for bare packets, counted from 1 over all client hosts.
+/// Over loopback, with a driver whose processes share an address, each port has its own address, which also
+/// differs from those of Homa hosts.
 ///
 /// # Errors
-/// More than one port to another machine with such a driver: there every port needs an address of its own.
+/// There is more than one port to another machine with such a driver, where each port would need its own
+/// address.
 pub fn bare_client_bind(driver: Driver, to: IpAddr, number: u16) -> Result<SocketAddr> {
     let ip = match to {
         IpAddr::V4(to) if driver.shares_address() && to.is_loopback() => {

@@ -1,4 +1,4 @@
-//! Serde for types that are serialized in their text form, that of `Display` and `FromStr`.
+//! Serde functions for types that are serialized in their text form, that of `Display` and `FromStr`.
 use std::fmt::Display;
 use std::str::FromStr;
 
@@ -24,7 +24,7 @@ where
     String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
 }
 
-/// Serde for optional values in text form.
+/// Serde functions for optional values in text form.
 pub mod option {
     use super::{Deserialize, Deserializer, Display, FromStr, Serializer, de};
 

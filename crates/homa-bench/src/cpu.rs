@@ -2,37 +2,38 @@
 
 use std::time::Duration;
 
-/// Unit of the times in `/proc/PID/stat`: Linux fixes it at 100 per second for user space, independent of the
-/// kernel's tick.
+/// Unit of the times in `/proc/PID/stat`. For user space, Linux fixes it at 100 per second, independently of
+/// the kernel's tick.
 const TICK: Duration = Duration::from_millis(10);
 
-/// User and system time of a process so far, over all threads, including those that ended; zero if unknown.
+/// Returns the user and system time of a process so far, over all threads, including exited ones; zero if
+/// unknown.
 pub fn time_of(pid: u32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     parse(&stat).unwrap_or_default()
 }
 
-/// Processor time of a process with nanosecond precision. The current tick of each processor and threads that
-/// ended are not included.
+/// Returns the processor time of a process with nanosecond precision. It excludes exited threads and the
+/// current tick of each processor.
 pub fn precise_time_of(pid: u32) -> Duration {
     let ran = Scheduled::of(pid).ran;
     // The kernel may be built without schedstat.
     if ran.is_zero() { time_of(pid) } else { ran }
 }
 
-/// Scheduling of a process's threads so far, without threads that ended.
+/// Scheduling statistics of a process's threads so far, without exited threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scheduled {
     /// Time on a processor.
     pub ran: Duration,
-    /// Time in which a thread was runnable and waited for a processor.
+    /// Time in which a thread was runnable but waited for a processor.
     pub waited: Duration,
-    /// How often a thread got a processor.
+    /// Number of times that a thread got a processor.
     pub turns: u64,
 }
 
 impl Scheduled {
-    /// Reads that of the process with this id; zeros if there is none.
+    /// Reads the statistics of the process with this ID; zeros if there is no such process.
     pub fn of(pid: u32) -> Scheduled {
         let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Scheduled::default() };
         let of = |path: std::path::PathBuf| {
@@ -44,7 +45,7 @@ impl Scheduled {
         threads.flatten().filter_map(|thread| of(thread.path())).fold(Scheduled::default(), Scheduled::plus)
     }
 
-    /// The sum of two records.
+    /// Adds two sets of statistics.
     pub fn plus(self, other: Scheduled) -> Scheduled {
         Scheduled {
             ran: self.ran + other.ran,
@@ -53,7 +54,7 @@ impl Scheduled {
         }
     }
 
-    /// The difference since `before`.
+    /// Returns the difference since `before`.
     pub fn since(self, before: Scheduled) -> Scheduled {
         Scheduled {
             ran: self.ran.saturating_sub(before.ran),
@@ -63,20 +64,20 @@ impl Scheduled {
     }
 }
 
-/// Busy time of all processors of the machine so far; zero if unknown.
+/// Returns the busy time of all processors of the machine so far; zero if unknown.
 pub fn machine_busy() -> Duration {
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     stat.lines().find_map(|line| line.strip_prefix("cpu ")).map_or(Duration::ZERO, busy)
 }
 
-/// Busy time of each processor so far, by number; empty if unknown.
+/// Returns the busy time of each processor so far, by number; empty if unknown.
 pub fn cores_busy() -> Vec<Duration> {
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let cores = stat.lines().filter_map(|line| line.strip_prefix("cpu")?.split_once(' '));
     cores.filter(|(number, _)| !number.is_empty()).map(|(_, times)| busy(times)).collect()
 }
 
-/// The busy part of a processor's times.
+/// Returns the busy part of a processor's times.
 fn busy(times: &str) -> Duration {
     let ticks: Vec<u64> = times.split_ascii_whitespace().map_while(|ticks| ticks.parse().ok()).collect();
     // Fields: user, nice, system, idle, iowait, irq, softirq, steal. Idle and iowait are not busy.
@@ -84,7 +85,7 @@ fn busy(times: &str) -> Duration {
     TICK * u32::try_from(busy.map(|(_, ticks)| ticks).sum::<u64>()).unwrap_or(u32::MAX)
 }
 
-/// Parses fields 14 and 15 of `/proc/PID/stat`. Field 2 is the program's name in parentheses, and may itself
+/// Parses fields 14 and 15 of `/proc/PID/stat`. Field 2 is the program's name in parentheses; the name may
 /// contain spaces and parentheses.
 fn parse(stat: &str) -> Option<Duration> {
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
@@ -121,7 +122,8 @@ mod tests {
         assert!(machine_busy() > machine);
         let (cores, machine) = (cores_busy().iter().sum::<Duration>(), machine_busy());
         assert!(cores > Duration::ZERO && cores <= machine + 10 * TICK, "{cores:?} of {machine:?}");
-        // Threads of other tests take their time with them when they end, so our own thread must exceed it.
+        // When threads of other tests exit, their processor time is no longer counted. So this thread's own
+        // time must exceed theirs.
         let since = || Scheduled::of(std::process::id()).since(ours);
         while since().ran <= TICK {}
         let since = since();

@@ -39,7 +39,7 @@ pub enum Driver {
     Xdp,
 }
 
-/// Parses a receive batch within the range of the drivers.
+/// Parses the size of a receive batch, which must be within the drivers' range.
 ///
 /// # Errors
 /// The permitted range, in words.
@@ -55,12 +55,14 @@ impl Driver {
         self.into()
     }
 
-    /// Whether a host is an address alone, which all processes of a network namespace share.
+    /// Returns whether a host consists of an address without a port. All processes of a network namespace
+    /// then share it.
     pub fn shares_address(self) -> bool {
         self.peers_port().is_some()
     }
 
-    /// The port in the addresses of all peers, if a host is an address alone; 0 over raw IP.
+    /// Returns the port in the addresses of all peers if a host is identified by its address alone: 0 over
+    /// raw IP.
     pub fn peers_port(self) -> Option<u16> {
         match self {
             Driver::Raw => Some(0),

@@ -17,7 +17,7 @@ use crate::tcp::IdlePolling;
 /// Interval at which a receiver thread checks whether its link was dropped.
 const RECEIVER_CHECK: Duration = Duration::from_millis(100);
 
-/// Maximum answers received from one port before the next port's turn.
+/// Maximum answers received from one port before it is the next port's turn.
 const BATCH: usize = 64;
 
 /// Opens one client port on its own new host.
@@ -28,8 +28,8 @@ pub fn open_at(config: HostConfig, servers: &[ServerAddr]) -> Result<Box<dyn Lin
     Ok(Box::new(HomaLink::new(vec![host], servers, 0, poll)?))
 }
 
-/// Opens client ports on an existing host. With `receivers` > 0, this many threads receive the answers of
-/// each port; with 0, the caller does.
+/// Opens client ports on an existing host. With `receivers` > 0, that many threads receive the answers of
+/// each port; with 0, the caller receives them.
 pub fn open_on(
     host: &Arc<Host>,
     ports: usize,
@@ -44,14 +44,14 @@ pub fn open_on(
 /// Client ports on Homa hosts.
 pub(crate) struct HomaLink {
     queues: Vec<CompletionQueue>,
-    /// The calls that each port sends with the next flush.
+    /// The calls that each port sends on the next flush.
     calls: Vec<Vec<(ServerAddr, Bytes, u64)>>,
     /// Calls that a port refused.
     refused: Vec<Answer>,
     /// Reused buffer for the completions of a port.
     completions: Vec<Completion>,
     servers: Vec<ServerAddr>,
-    /// The answers of the receiver threads, if there are any.
+    /// Answers from the receiver threads, if there are any.
     receivers: Option<mpsc::Receiver<Result<Answer, String>>>,
     spin: IdlePolling,
     gone: Arc<AtomicBool>,
@@ -95,7 +95,7 @@ impl HomaLink {
         })
     }
 
-    /// Waits for answers of the receiver threads; polls before it sleeps, as those threads do.
+    /// Waits for answers from the receiver threads. Polls before it sleeps, as those threads do.
     fn receive_handed_over(&mut self, wait: Duration, answers: &mut Vec<Answer>) -> Result<()> {
         let Some(receivers) = &self.receivers else { return Ok(()) };
         let (before, begin) = (answers.len(), Instant::now());
@@ -138,11 +138,11 @@ impl Link for HomaLink {
         if self.receivers.is_some() {
             return self.receive_handed_over(wait, answers);
         }
-        // With one port the host polls and sleeps by its own setting. With several ports a thread cannot
-        // sleep on all of them, and the generator does not request it.
+        // With one port, the host polls and sleeps as configured. With several ports, a thread cannot sleep
+        // on all of them, and the generator does not request it.
         let wait = if self.queues.len() == 1 { wait } else { Duration::ZERO };
         for queue in &self.queues {
-            // An error is a timeout without answers, or a closed host, which the next send reports.
+            // An error means a timeout without answers, or a closed host, which the next send reports.
             let _ = queue.recv().timeout(wait).wait_batch(BATCH, &mut self.completions);
             answers.extend(self.completions.drain(..).map(answer));
         }

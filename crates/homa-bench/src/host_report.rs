@@ -7,8 +7,8 @@ use homa::Host;
 use homa::metrics::PeerInfo;
 use serde::{Serialize, Serializer};
 
-/// The counters and peers of a host at one moment. The text form has the counters that are not 0, with their
-/// meanings, and a table of peers. The JSON form has all counters by name.
+/// The counters and peers of a host at one point in time. The text form lists the counters that are not 0,
+/// with their meanings, and a table of peers. The JSON form has all counters by name.
 #[derive(Serialize)]
 pub struct HostReport {
     #[serde(serialize_with = "by_name")]
@@ -30,7 +30,7 @@ struct Peer {
     /// `None` if it was not measured.
     rtt_us: Option<f64>,
     unsched_bytes: u32,
-    /// `None` if the peer sets none.
+    /// `None` if the peer advertises no limit.
     unsched_limit: Option<u32>,
     max_packet: u32,
 }
@@ -60,7 +60,7 @@ impl From<PeerInfo> for Peer {
     }
 }
 
-/// The peer's name: over raw IP peers have no port.
+/// Returns the peer's name. Over raw IP, peers have no port.
 fn name(addr: SocketAddr) -> String {
     match addr.port() {
         0 => addr.ip().to_string(),

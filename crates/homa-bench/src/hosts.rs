@@ -7,7 +7,7 @@ use homa::metrics::prometheus::{MetricKind, Text};
 
 use crate::cpu;
 
-/// The hosts of a process, for as long as they live.
+/// The hosts of a process that have not been dropped.
 #[derive(Clone, Debug, Default)]
 pub struct Hosts {
     hosts: Arc<Mutex<Vec<Weak<Host>>>>,
@@ -21,7 +21,7 @@ impl Hosts {
         hosts.push(Arc::downgrade(host));
     }
 
-    /// The metrics of the hosts, and the processor time of the process.
+    /// Returns the metrics of the hosts, and the processor time of the process.
     pub fn text(&self) -> String {
         let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let hosts: Vec<Arc<Host>> = hosts.iter().filter_map(Weak::upgrade).collect();
@@ -30,7 +30,7 @@ impl Hosts {
     }
 }
 
-/// Metrics of the process, under the conventional names of Prometheus client libraries.
+/// Returns the metrics of the process, under the conventional names of Prometheus client libraries.
 fn process() -> String {
     let mut text = Text::new();
     let name = "process_cpu_seconds_total";

@@ -1,15 +1,15 @@
-//! A load generator for RPC transports, and what it is compared with.
+//! A load generator for RPC transports, with clients and servers of the protocols that it compares.
 //!
 //! - [`compare`]: Homa, TCP, gRPC, QUIC and bare packets under one workload, over loopback or between
 //!   machines.
-//! - [`limits`]: what each protocol and driver can do at best, on one machine.
+//! - [`limits`]: the maximum performance of each protocol and driver, on one machine.
 //! - [`mod@switch`], [`bridge`]: measurements of the software switch, and of ways to build one.
-//! - [`engine`]: the generator itself, with its clients ([`engine::link::Link`]) and its counts. It is the
-//!   same for all protocols.
+//! - [`engine`]: the generator itself, with the interface to its clients ([`engine::link::Link`]) and its
+//!   counters. All protocols use the same generator.
 //! - [`homa_link`], [`tcp`], [`raw_baseline`], [`peers`]: clients and servers of each protocol.
-//! - [`server`]: echo servers, in this process or in one of their own. A program that starts such processes
-//!   calls [`server::serve_for_parent`] when its first argument is [`server::CHILD_COMMAND`].
-//! - [`netns`]: network namespaces without names, for networks that leave nothing behind.
+//! - [`server`]: echo servers, in this process or in child processes. A program that starts such child
+//!   processes calls [`server::serve_for_parent`] when its first argument is [`server::CHILD_COMMAND`].
+//! - [`netns`]: unnamed network namespaces, for networks that leave nothing behind.
 //!
 //! ```no_run
 //! use homa_bench::compare::{self, Options, Plan};

@@ -1,4 +1,4 @@
-//! Network namespaces without names. They live while a descriptor is open, and need no cleaning up.
+//! Unnamed network namespaces. They exist while a descriptor is open, and need no cleanup.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -29,12 +29,12 @@ pub fn fresh() -> Result<OwnedFd> {
         unshare(UnshareFlags::NEWNET).context("cannot make a network namespace")?;
         current()
     };
-    // A short-lived thread makes it, so that the calling thread keeps its namespace.
+    // A short-lived thread creates the namespace, so that the calling thread keeps its own.
     thread::spawn(make).join().map_err(|_| anyhow!("the thread that makes a network namespace panicked"))?
 }
 
-/// Makes this process root in a new user namespace, where it may make network namespaces. The process must
-/// have one thread.
+/// Makes this process root in a new user namespace, in which it may create network namespaces. The process
+/// must be single-threaded.
 ///
 /// # Errors
 /// The system does not allow it.
@@ -45,7 +45,7 @@ pub fn enter_user_namespace() -> Result<()> {
         std::fs::write(format!("/proc/self/{file}"), text)
             .with_context(|| format!("cannot write the user namespace's {file}"))
     };
-    // A user without the right to change groups may only map its own group, and must disable setgroups first.
+    // A user without the right to change groups may map only its own group, and must first disable setgroups.
     map("setgroups", "deny".to_owned())?;
     map("uid_map", format!("0 {uid} 1"))?;
     map("gid_map", format!("0 {gid} 1"))
@@ -56,7 +56,7 @@ fn unshare(what: UnshareFlags) -> rustix::io::Result<()> {
     rustix::thread::unshare(what)
 }
 
-/// Moves this thread, and the threads and processes that it starts from now on, into a network namespace.
+/// Moves this thread into a network namespace, with all threads and processes that it starts from now on.
 ///
 /// # Errors
 /// CAP_SYS_ADMIN is missing.
@@ -65,7 +65,7 @@ pub fn enter(namespace: impl AsFd) -> Result<()> {
         .context("cannot enter a network namespace")
 }
 
-/// Moves this process, which must have one thread, into a user namespace.
+/// Moves this process into a user namespace. The process must be single-threaded.
 ///
 /// # Errors
 /// The namespace belongs to another user.
@@ -74,8 +74,8 @@ pub fn enter_user(namespace: impl AsFd) -> Result<()> {
         .context("cannot enter a user namespace")
 }
 
-/// Removes the shared memory segment of hosts over raw IP in a namespace. The segment outlives its hosts for
-/// the sake of later ones, but an unnamed namespace has no later hosts.
+/// Removes the shared memory segment used by hosts over raw IP in a namespace. The segment outlives its hosts
+/// so that later hosts can use it, but an unnamed namespace has no later hosts.
 pub fn forget_segment(namespace: &OwnedFd) {
     let Ok(status) = rustix::fs::fstat(namespace) else { return };
     let path = HostConfig::default().segment_dir.join(format!("homa-net-{}", status.st_ino));
@@ -83,7 +83,7 @@ pub fn forget_segment(namespace: &OwnedFd) {
     let _ = std::fs::remove_file(path);
 }
 
-/// Mounts /sys again for this thread and the processes that it starts from now on, so that it shows the
+/// Mounts /sys again for this thread and the processes that it starts from now on, so that /sys shows the
 /// devices of the thread's network namespace.
 ///
 /// # Errors
@@ -98,7 +98,7 @@ pub fn remount_sys() -> Result<()> {
 /// Runs `ip` in this thread's network namespace. `words` are its arguments, separated by single spaces.
 ///
 /// # Errors
-/// `ip` failed (with its error message), or is not installed.
+/// `ip` failed (the error includes its message), or is not installed.
 pub fn ip(words: &str) -> Result<()> {
     tool("ip", words).map(drop)
 }
@@ -107,7 +107,7 @@ pub fn ip(words: &str) -> Result<()> {
 /// arguments, separated by single spaces.
 ///
 /// # Errors
-/// The program failed (with its error message), or is not installed.
+/// The program failed (the error includes its message), or is not installed.
 pub fn tool(name: &str, words: &str) -> Result<String> {
     let output = Command::new(name)
         .args(words.split(' '))

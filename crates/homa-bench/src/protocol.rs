@@ -35,7 +35,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Every protocol, in the order of tables.
+    /// All protocols, in the order of the tables.
     pub const ALL: [Protocol; 5] =
         [Protocol::Homa, Protocol::Tcp, Protocol::Grpc, Protocol::Quic, Protocol::Udp];
 
@@ -55,8 +55,8 @@ impl Protocol {
         }
     }
 
-    /// Offset of this protocol's first port number from Homa's. Protocols over the same IP protocol have
-    /// different port numbers.
+    /// Returns the offset of this protocol's first port number from Homa's. Protocols over the same IP
+    /// protocol use different port numbers.
     pub fn port_offset(self) -> u16 {
         match self {
             Protocol::Homa | Protocol::Tcp => 0,

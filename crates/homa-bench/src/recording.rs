@@ -15,27 +15,26 @@ use signal_hook::consts::SIGUSR1;
 /// Interval at which the recorder checks for a frozen trace and for SIGUSR1.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Maximum number of files written before the end. A trace that freezes after that stays frozen until the
-/// end.
+/// Maximum number of files written before the end of the recording. A trace that freezes after that stays
+/// frozen until the end.
 const MOST_FILES: u32 = 16;
 
-/// How the hosts of a process record their time traces.
+/// Settings of the time traces of a process's hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceSettings {
-    /// Events that each endpoint keeps, rounded up to a power of two; 0: no trace; `None`: the library's
-    /// default.
+    /// Number of events that each endpoint keeps, rounded up to a power of two; 0: no trace; `None`: the
+    /// library's default.
     pub records: Option<u32>,
-    /// Duration of an RPC from which its client's trace freezes; `None`: no RPC freezes the trace.
+    /// Minimum duration of an RPC that freezes its client's trace; `None`: no RPC freezes the trace.
     pub slower_than: Option<Duration>,
-    /// Whether the traces of the peers freeze at the same moment.
+    /// Whether the traces of the peers are frozen at the same time.
     pub freeze_peers: bool,
-    /// Whether to record the times at which the kernel received each packet from its device, or passed it to
-    /// the device.
+    /// Whether to record when the kernel received each packet from its device, or passed it to the device.
     pub device_times: bool,
 }
 
 impl TraceSettings {
-    /// Applies the settings to those of a host.
+    /// Applies the settings to a host's configuration.
     pub fn apply(&self, config: &mut HostConfig) {
         if let Some(records) = self.records {
             config.trace_records = records as usize;
@@ -61,7 +60,7 @@ struct Writer {
 }
 
 impl Recorder {
-    /// Starts to record the trace of `host`. Checks that its file can be written.
+    /// Starts recording the trace of `host`. Checks that the trace file can be written.
     ///
     /// # Errors
     /// The file cannot be written, or a thread cannot be started.
@@ -77,7 +76,7 @@ impl Recorder {
         Ok(Recorder { writer, over, looker: Some(looker) })
     }
 
-    /// Writes the trace at the end.
+    /// Writes the trace at the end of the recording.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -110,11 +109,11 @@ pub struct RecordedHost {
 }
 
 impl RecordedHost {
-    /// A host with its trace in `directory`, in a file named after `name`. If `directory` is `None`, no trace
-    /// is written.
+    /// Records the trace of a host to a file named after `name` in `directory`. If `directory` is `None`, no
+    /// trace is written.
     ///
     /// # Errors
-    /// As [`Recorder::start`].
+    /// Those of [`Recorder::start`].
     pub fn new(host: Host, directory: Option<&Path>, name: &str) -> Result<RecordedHost> {
         let host = Arc::new(host);
         let file = directory.map(|directory| file_in(directory, name));
@@ -138,7 +137,7 @@ impl Drop for RecordedHost {
     }
 }
 
-/// Path of the trace with this name in a directory.
+/// Returns the path of the trace with this name in a directory.
 pub fn file_in(directory: &Path, name: &str) -> PathBuf {
     directory.join(format!("{name}.trace"))
 }
@@ -174,7 +173,7 @@ impl Writer {
     }
 }
 
-/// The path with a number before its file name extension.
+/// Inserts a number before the path's file name extension.
 fn numbered(path: &Path, number: u32) -> PathBuf {
     match path.extension() {
         Some(ending) => path.with_extension(format!("{number}.{}", ending.to_string_lossy())),

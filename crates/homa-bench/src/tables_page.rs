@@ -15,7 +15,7 @@ pub struct Section {
     pub rows: Vec<TableRow>,
 }
 
-/// The page: a title, lines on how it was measured, and the tables.
+/// Renders the page: a title, lines that describe the measurement, and the tables.
 pub fn render(title: &str, lines: &[String], sections: &[Section]) -> String {
     let mut out = head(title);
     // Writing to a string cannot fail.
@@ -30,7 +30,7 @@ pub fn render(title: &str, lines: &[String], sections: &[Section]) -> String {
     out
 }
 
-/// Median and range over the repetitions, or a dash.
+/// Formats the median and range over the repetitions, or a dash.
 pub fn cell(summary: Option<&Summary>) -> String {
     let Some(Summary { median, min, max, .. }) = summary else { return "-".to_owned() };
     let digits = match median.abs() {

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use homa_workload::{Workload, WorkloadError};
 
-/// Maximum message in bytes of Linux Homa, and of our own hosts unless the limit is raised.
+/// Maximum message in bytes of Linux Homa, and by default of our own hosts.
 pub const DEFAULT_MAX_MESSAGE: u32 = 1_000_000;
 
 /// The treatment of messages longer than a limit.
@@ -24,7 +24,7 @@ impl Default for Truncation {
     }
 }
 
-/// The workload with this name, or from the file of this name, with its longer messages shortened.
+/// Returns the workload with this name, or from the file with this name, with longer messages shortened.
 ///
 /// # Errors
 /// There is no such workload, or the file is invalid.
@@ -50,7 +50,7 @@ fn from_file(name: &str) -> Result<Workload> {
     Workload::from_csv(&stem, &text).with_context(|| format!("workload {name}"))
 }
 
-/// A workload in words.
+/// Describes a workload.
 pub fn text(workload: &Workload) -> String {
     let name = workload.name();
     if name.bytes().all(|byte| byte.is_ascii_digit()) {

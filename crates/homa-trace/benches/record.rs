@@ -1,13 +1,13 @@
-//! Cost of an event. The budget is 15 ns with the trace on, and a branch with it off. Reading the time stamp
-//! counter takes less than the budget on a physical processor and more in a virtual machine. There, only
-//! events that share the time of their stage stay within it.
+//! Cost of an event. The budget is 15 ns with the trace on, and one branch with it off. Reading the time
+//! stamp counter takes less than the budget on a physical processor, but more in a virtual machine. In a
+//! virtual machine, only events that share the time of their stage stay within the budget.
 
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput};
 use homa_trace::{Clock, EventKind, Ticks, Trace, packet_word};
 
-/// Events per measured iteration: criterion then prints the time of one event as the inverse of its
+/// Events per measured iteration. Criterion then prints the time of one event as the inverse of its
 /// throughput, without loop overhead.
 const EVENTS: u64 = 1_000;
 
@@ -36,7 +36,7 @@ fn record(c: &mut Criterion) {
     group.finish();
 }
 
-/// The cost per burst of kernel time stamps, in addition to its events.
+/// Measures the cost of kernel timestamps per burst, in addition to the burst's events.
 fn beside_real_time(c: &mut Criterion) {
     let ticks = Ticks::start();
     c.bench_function("beside real time", |bencher| bencher.iter(|| black_box(ticks).beside_real_time()));

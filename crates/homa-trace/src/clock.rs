@@ -1,4 +1,4 @@
-//! The source of the times of records.
+//! The clock from which records get their times.
 
 use crate::os::{HAS_CLOCKS, SystemClock, clock_ns};
 
@@ -6,10 +6,12 @@ use crate::os::{HAS_CLOCKS, SystemClock, clock_ns};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Clock {
-    /// The processor's time stamp counter: a few nanoseconds to read. If the processor does not declare it
-    /// invariant (constant rate, never stopped), and off x86-64, the trace uses [`Clock::Monotonic`] instead.
+    /// The processor's time stamp counter, which takes a few nanoseconds to read. The trace uses
+    /// [`Clock::Monotonic`] instead if the processor does not declare the counter invariant (constant rate,
+    /// never stopped), and on processors other than x86-64.
     Tsc = 0,
-    /// `CLOCK_MONOTONIC_RAW` in nanoseconds: 20-30 ns to read, so events cost more than with [`Clock::Tsc`].
+    /// `CLOCK_MONOTONIC_RAW` in nanoseconds. Reading it takes 20-30 ns, so events cost more than with
+    /// [`Clock::Tsc`].
     Monotonic = 1,
     /// The last time passed to [`Trace::set_virtual_now`](crate::Trace::set_virtual_now), in nanoseconds: for
     /// simulated time.
@@ -26,7 +28,7 @@ impl Clock {
         }
     }
 
-    /// The clock that a trace uses on this machine if this one is requested.
+    /// Returns the clock that a trace on this machine uses if this clock is requested.
     #[must_use]
     pub fn available(self) -> Clock {
         match self {
@@ -42,11 +44,11 @@ pub(crate) fn monotonic_raw_ns() -> u64 {
     clock_ns(SystemClock::MonotonicRaw)
 }
 
-/// The time stamp counter. Only meaningful if [`tsc_is_invariant`].
+/// Returns the time stamp counter, which is meaningful only if [`tsc_is_invariant`].
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 pub(crate) fn tsc() -> u64 {
-    // Not serialised on purpose: a fence would cost more than the event, and a trace does not need the last
+    // Deliberately not serialised: a fence would cost more than the event, and a trace does not need the last
     // few cycles. SAFETY: RDTSC has no preconditions beyond x86-64; Linux leaves it enabled for user space.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
@@ -67,8 +69,8 @@ fn tsc_is_invariant() -> bool {
         unused_unsafe,
         reason = "later toolchains than the oldest supported one have made CPUID a safe function"
     )]
-    // SAFETY: every x86-64 processor has CPUID, and the leaf is only read when the processor says that it
-    // exists.
+    // SAFETY: every x86-64 processor has CPUID, and the leaf is read only if the processor reports that the
+    // leaf exists.
     unsafe {
         __cpuid(EXTENDED_MAX).eax >= ADVANCED_POWER && __cpuid(ADVANCED_POWER).edx & INVARIANT_TSC != 0
     }
@@ -79,27 +81,27 @@ fn tsc_is_invariant() -> bool {
     false
 }
 
-/// A reading of two clocks at the same time: `CLOCK_MONOTONIC_RAW` and the clock of the trace.
+/// A simultaneous reading of two clocks: `CLOCK_MONOTONIC_RAW` and the clock of the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Anchor {
-    /// In the trace clock's ticks.
+    /// The time in ticks of the trace's clock.
     pub(crate) time: u64,
     pub(crate) monotonic_ns: u64,
 }
 
-/// Maximum distance of the two readings of an anchor, in nanoseconds: half of the time of the reads, unless
-/// all tries were interrupted.
+/// Maximum time between the two readings of an anchor, in nanoseconds: half of the duration of the reads,
+/// unless all attempts were interrupted.
 pub(crate) const ANCHOR_ERROR_NS: u64 = 50;
 
 impl Anchor {
-    /// Reads both clocks as close together as possible. It takes the fastest of a few tries, so that an
+    /// Reads both clocks as close together as possible. Keeps the fastest of a few attempts, so that an
     /// interruption between the two reads does not spoil the pair.
     pub(crate) fn of_tsc() -> Anchor {
         Anchor::within(0)
     }
 
-    /// Like [`Anchor::of_tsc`], but accepts the first try that takes at most `ticks`: in most cases one read
-    /// of each clock.
+    /// Like [`Anchor::of_tsc`], but accepts the first attempt that takes at most `ticks`: in most cases, each
+    /// clock is read once.
     pub(crate) fn within(ticks: u64) -> Anchor {
         const TRIES: usize = 8;
         let mut best = Anchor { time: 0, monotonic_ns: 0 };
@@ -121,12 +123,12 @@ impl Anchor {
 }
 
 /// Minimum span over which the counter's rate is measured. An anchor has an error of about 50 ns, so after 10
-/// ms the error of the rate is some 10 parts per million. For a trace of one second it is a tenth of a part
+/// ms the error of the rate is about 10 parts per million. For a trace of one second, it is a tenth of a part
 /// per million.
 const CALIBRATION_MIN_NS: u64 = 10_000_000;
 
-/// Rate of the time stamp counter in Hz, and the span in nanoseconds over which it was measured, from `start`
-/// until now. Busy-waits if `start` is less than [`CALIBRATION_MIN_NS`] ago.
+/// Returns the rate of the time stamp counter in Hz, measured from `start` until now, and the measured span
+/// in nanoseconds. Busy-waits if `start` is less than [`CALIBRATION_MIN_NS`] ago.
 pub(crate) fn calibrate(start: Anchor) -> (u64, u64) {
     while monotonic_raw_ns() < start.monotonic_ns + CALIBRATION_MIN_NS {
         std::hint::spin_loop();

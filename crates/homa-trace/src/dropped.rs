@@ -1,9 +1,9 @@
-//! Reasons for which endpoints drop packets.
+//! Reasons why endpoints drop packets.
 
-/// Reasons for which an endpoint drops a received packet: the names of its counters without `drop_`, whose
-/// documentation explains them. The number of a reason, `b` of
+/// Reasons why an endpoint drops a received packet. They are the names of the endpoint's counters without
+/// `drop_`; the documentation of the counters explains them. A reason's number, which is `b` of
 /// [`EventKind::PacketDropped`](crate::EventKind::PacketDropped), is its position in this list, starting at
-/// 1. The numbers are part of the dump format: a reason keeps its number, and a new one is appended.
+/// 1. The numbers are part of the dump format: a reason keeps its number, and new reasons are appended.
 pub const DROP_REASONS: [&str; 25] = [
     "invalid",
     "duplicate",
@@ -32,7 +32,7 @@ pub const DROP_REASONS: [&str; 25] = [
     "prefix_share",
 ];
 
-/// The number of the reason of this counter; 0 if there is none.
+/// Returns the number of the reason with this counter, or 0 if there is none.
 #[must_use]
 pub const fn drop_reason(counter: &str) -> u32 {
     let Some((prefix, name)) = counter.as_bytes().split_at_checked(PREFIX.len()) else { return 0 };
@@ -48,7 +48,7 @@ pub const fn drop_reason(counter: &str) -> u32 {
 
 const PREFIX: &[u8] = b"drop_";
 
-// The comparison of slices is not a constant function.
+// The standard comparison of slices is not a constant function.
 const fn equal(one: &[u8], other: &[u8]) -> bool {
     let mut index = 0;
     while index < one.len() && index < other.len() && one[index] == other[index] {
@@ -57,7 +57,7 @@ const fn equal(one: &[u8], other: &[u8]) -> bool {
     index == one.len() && index == other.len()
 }
 
-/// The name of a reason. `None` for 0, which older traces have, and for an unknown number.
+/// Returns the name of a reason, or `None` for an unknown number and for 0, which occurs in older traces.
 #[must_use]
 pub fn drop_reason_name(number: u32) -> Option<&'static str> {
     let index = usize::try_from(number).ok()?.checked_sub(1)?;

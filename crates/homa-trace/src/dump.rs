@@ -1,6 +1,6 @@
-//! The dump: a trace as bytes.
+//! The dump format: a trace as bytes.
 //!
-//! All numbers are little-endian. A header of [`DUMP_HEADER_BYTES`]:
+//! All numbers are little-endian. A dump begins with a header of [`DUMP_HEADER_BYTES`]:
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
@@ -20,9 +20,9 @@
 //! | 88 | 4 | alignment: 1 if there is one, else 0 and the three above are 0 |
 //! | 92 | 4 | size of the node in words of 8 bytes |
 //!
-//! The header is followed by the [`Node`], the records and a checksum of 8 bytes over everything before it.
-//! The records have 32 bytes each, oldest first: time 8, id 8, a 4, b 4, kind 2, place 6. Several dumps may
-//! follow each other in one file, as the traces of several nodes.
+//! The header is followed by the [`Node`], the records, and a checksum of 8 bytes over everything before it.
+//! The records have 32 bytes each, oldest first: time 8, id 8, a 4, b 4, kind 2, place 6. A file may contain
+//! several dumps one after another, for the traces of several nodes.
 
 use std::io::{self, Write};
 
@@ -39,7 +39,7 @@ pub const DUMP_HEADER_BYTES: usize = 96;
 
 pub(crate) const CHECKSUM_BYTES: usize = 8;
 
-/// The conversion of a dump's times to a time that several dumps share.
+/// The conversion of a dump's times to a time shared by several dumps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Alignment {
     /// Nanoseconds to be added.
@@ -58,17 +58,17 @@ pub struct Dump {
     pub node: Node,
     /// The clock of the records' times.
     pub clock: Clock,
-    /// Ticks of that clock per second: 1,000,000,000 unless the clock is the time stamp counter.
+    /// Ticks of `clock` per second: 1,000,000,000 unless `clock` is the time stamp counter.
     pub frequency_hz: u64,
     /// Nanoseconds of `CLOCK_MONOTONIC_RAW` over which `frequency_hz` was measured; 0 if it is exact. Both
     /// ends of the measurement have an error of about 50 ns.
     pub calibration_span_ns: u64,
     /// The start of the trace, in ticks of the clock.
     pub start_time: u64,
-    /// The start of the trace in nanoseconds of `CLOCK_MONOTONIC_RAW`; 0 for a virtual clock without relation
-    /// to real time.
+    /// The start of the trace in nanoseconds of `CLOCK_MONOTONIC_RAW`; 0 for a virtual clock that is
+    /// unrelated to real time.
     pub start_ns: u64,
-    /// The conversion of the node's times to shared time; `None` before an alignment.
+    /// The conversion of the node's times to the shared time; `None` before an alignment.
     pub alignment: Option<Alignment>,
     /// Records that newer ones overwrote before the dump.
     pub overwritten: u64,
@@ -77,9 +77,9 @@ pub struct Dump {
 }
 
 impl Dump {
-    /// The time of a record in nanoseconds: of `CLOCK_MONOTONIC_RAW`, or of the virtual clock. With an
-    /// [`alignment`](Dump::alignment), the time that the aligned dumps share. Times before the start of the
-    /// trace, which no recorder writes, count as the start; negative times count as zero.
+    /// Returns the time of a record in nanoseconds of `CLOCK_MONOTONIC_RAW` or of the virtual clock; with an
+    /// [`alignment`](Dump::alignment), in the time that the aligned dumps share. Times before the start of
+    /// the trace, which no recorder writes, count as the start. Negative times count as zero.
     #[must_use]
     pub fn time_ns(&self, record: &Record) -> u64 {
         let since_start_ns = self.since_start_ns(record);
@@ -90,8 +90,8 @@ impl Dump {
         u64::try_from(shared_ns.max(0)).unwrap_or(u64::MAX)
     }
 
-    /// The time of a record in nanoseconds of the node's own clock, ignoring the
-    /// [`alignment`](Dump::alignment). Otherwise like [`time_ns`](Dump::time_ns).
+    /// Returns the time of a record in nanoseconds of the node's own clock. Like [`time_ns`](Dump::time_ns),
+    /// but ignores the [`alignment`](Dump::alignment).
     #[must_use]
     pub fn own_time_ns(&self, record: &Record) -> u64 {
         self.since_start_ns(record).saturating_add(self.start_ns)
@@ -106,9 +106,9 @@ impl Dump {
         u64::try_from(since_start_ns).unwrap_or(u64::MAX)
     }
 
-    /// Merges the records of another recorder of this process and this host, by time. Both must use the same
-    /// clock; this dump's rate counts. The peers of `other` get the numbers they have here, or new ones if
-    /// they have none.
+    /// Merges, by time, the records of another recorder of the same process and host. Both recorders must use
+    /// the same clock; this dump's rate applies to all records. The peers of `other` get the numbers that
+    /// they have in this dump, or new numbers if they have none.
     pub fn merge(&mut self, other: &Dump) {
         let numbers = self.node.adopt(&other.node);
         let renumbered = other.records.iter().map(|record| {
@@ -124,15 +124,16 @@ impl Dump {
         self.records.sort_by_key(|record| record.time);
     }
 
-    /// Maximum error of `frequency_hz` in parts per billion: two readings of a pair of clocks, each with an
-    /// error of some 50 ns, over the time between them. 0 if the clock's rate is exact. Between those two
-    /// readings, which span the whole trace, the error of a time does not exceed that of a reading.
+    /// Returns the maximum error of `frequency_hz` in parts per billion: the errors of two readings of a pair
+    /// of clocks, each about 50 ns, divided by the time between the readings. 0 if the clock's rate is exact.
+    /// Between those two readings, which span the whole trace, the error of a time does not exceed the error
+    /// of a reading.
     #[must_use]
     pub fn calibration_error_ppb(&self) -> u64 {
         (2 * ANCHOR_ERROR_NS * 1_000_000_000).checked_div(self.calibration_span_ns).unwrap_or(0)
     }
 
-    /// The dump as bytes.
+    /// Encodes the dump.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(DUMP_HEADER_BYTES + self.records.len() * Record::BYTES + 4_096);
@@ -140,7 +141,7 @@ impl Dump {
         bytes
     }
 
-    /// Writes the dump. Makes small writes: pass a buffered writer.
+    /// Writes the dump. Writes in small pieces: pass a buffered writer.
     ///
     /// # Errors
     /// Those of `out`. The bytes written before an error are not a dump.
@@ -172,13 +173,14 @@ impl Dump {
 }
 
 impl Trace {
-    /// The contents of the trace as a dump of this node: see [`Snapshot::dump`](crate::Snapshot::dump).
+    /// Returns the contents of the trace as a dump of this node; see
+    /// [`Snapshot::dump`](crate::Snapshot::dump).
     #[must_use]
     pub fn dump(&self, node: Node) -> Dump {
         self.snapshot().dump(node)
     }
 
-    /// Writes [`dump`](Trace::dump) to `out`. Makes small writes: pass a buffered writer.
+    /// Writes [`dump`](Trace::dump) to `out`. Writes in small pieces: pass a buffered writer.
     ///
     /// # Errors
     /// Those of `out`. The bytes written before an error are not a dump.
@@ -335,10 +337,10 @@ mod tests {
             return;
         }
         assert!(dump.calibration_span_ns >= 10_000_000);
-        // Ten milliseconds limit the error to ten parts per million, and each second of a trace to a tenth of
-        // one.
+        // A span of ten milliseconds limits the error to ten parts per million. With each second of a trace,
+        // that limit falls to a tenth of a part per million.
         assert!((1..=10_000).contains(&dump.calibration_error_ppb()), "{}", dump.calibration_error_ppb());
-        // The two clocks agree up to the error of an anchor; 10 us leave room for a machine on which all
+        // The two clocks agree up to the error of an anchor. 10 us are enough even for a machine on which all
         // anchors were interrupted.
         let time_ns = dump.time_ns(&dump.records[0]);
         assert!(
@@ -375,7 +377,7 @@ mod tests {
         let error = read_dump(&bytes).unwrap_err();
         assert_eq!(error, DumpError::Version { found: 9 });
         assert!(error.to_string().contains("version 9"), "{error}");
-        // Even if the file of the other version is shorter than our header.
+        // This holds even if the file of the other version is shorter than our header.
         assert_eq!(read_dump(&bytes[..20]), Err(DumpError::Version { found: 9 }));
         bytes[8] = DUMP_VERSION as u8;
         bytes.push(0);

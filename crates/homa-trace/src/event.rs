@@ -8,7 +8,7 @@ pub const PACKET_LENGTH_MAX: u32 = (1 << 24) - 1;
 /// Argument `a` of the packet events: the packet's type in the high 8 bits, its length in bytes in the low
 /// 24.
 ///
-/// Longer lengths are stored as [`PACKET_LENGTH_MAX`]; no datagram is nearly as long.
+/// Longer lengths are stored as [`PACKET_LENGTH_MAX`]; no datagram comes close to this length.
 #[inline]
 #[must_use]
 pub const fn packet_word(packet_type: u8, length_bytes: u32) -> u32 {
@@ -16,7 +16,7 @@ pub const fn packet_word(packet_type: u8, length_bytes: u32) -> u32 {
     (packet_type as u32) << 24 | length
 }
 
-/// The packet type and the length in bytes of a [`packet_word`].
+/// Returns the packet type and the length in bytes stored in a [`packet_word`].
 #[inline]
 #[must_use]
 pub const fn packet_word_parts(word: u32) -> (u8, u32) {
@@ -37,10 +37,10 @@ macro_rules! event_kinds {
         }
 
         impl EventKind {
-            /// Every kind, in the order of their numbers.
+            /// All kinds, in the order of their numbers.
             pub const ALL: &'static [EventKind] = &[$(EventKind::$name),+];
 
-            /// The kind with this number, or `None` for a number that this version does not know.
+            /// Returns the kind with this number, or `None` if this version does not know the number.
             #[inline]
             #[must_use]
             pub const fn from_u16(value: u16) -> Option<EventKind> {
@@ -50,7 +50,7 @@ macro_rules! event_kinds {
                 }
             }
 
-            /// A short name in lower case with underscores, for listings and metrics.
+            /// Returns a short name in lower case with underscores, for listings and metrics.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -67,8 +67,8 @@ event_kinds! {
     PacketSent = 1, "packet_sent";
     /// A packet from the driver was decoded. `a`: packet word. `b`: as in [`EventKind::PacketSent`].
     PacketReceived = 2, "packet_received";
-    /// A received packet was dropped. `a`: packet word; its type and the record's id are 0 if the packet was
-    /// not readable. `b`: the reason, see [`drop_reason_name`](crate::drop_reason_name).
+    /// A received packet was dropped. `a`: packet word; its type and the record's ID are 0 if the packet was
+    /// unreadable. `b`: the reason, see [`drop_reason_name`](crate::drop_reason_name).
     PacketDropped = 3, "packet_dropped";
     /// The receiver of a message sent a grant. `a`: the new granted offset in the message, exclusive. `b`:
     /// the priority.
@@ -80,10 +80,10 @@ event_kinds! {
     /// `b`: the length of the message in bytes.
     WaitGrant = 6, "wait_grant";
     /// An outgoing message waits because the pacer limits the uplink's backlog. `a`: the backlog in
-    /// nanoseconds. `b`: granted bytes of the message that are not sent yet.
+    /// nanoseconds. `b`: number of the message's granted bytes that have not been sent yet.
     WaitPacer = 7, "wait_pacer";
-    /// A message waits for buffer space: its receiver has no room for it, so it must be sent again, or the
-    /// driver currently accepts no packets. `a`: bytes needed. `b`: bytes free.
+    /// A message waits for buffer space. Either its receiver has no room for the message, which must then be
+    /// sent again, or the driver currently accepts no packets. `a`: bytes needed. `b`: bytes free.
     WaitBuffer = 8, "wait_buffer";
     /// An RPC was created on this endpoint. `a`: 0 as its client, 1 as its server. `b`: the length of the
     /// request in bytes.
@@ -101,55 +101,58 @@ event_kinds! {
     BusySent = 14, "busy_sent";
     /// A BUSY was received. `a` and `b`: 0.
     BusyReceived = 15, "busy_received";
-    /// A timer fired and caused an action. `a`: its delay in nanoseconds. `b`: 1 RESEND for missing bytes, 2
-    /// request for a client's acknowledgement, 3 abort of the RPC, 4 probe of a silent client.
+    /// A timer fired and caused an action. `a`: its delay in nanoseconds. `b`: the action: 1 RESEND for
+    /// missing bytes, 2 request for a client's acknowledgement, 3 abort of the RPC, 4 probe of a silent
+    /// client.
     TimerFired = 16, "timer_fired";
-    /// A peer timed out. `a`: milliseconds since its last packet. `b`: number of RPCs aborted with it.
+    /// A peer timed out. `a`: milliseconds since the peer's last packet. `b`: number of RPCs that were
+    /// aborted as a result.
     PeerTimeout = 17, "peer_timeout";
-    /// The trace was frozen: this is its last event. `a`: 0 for a decision of this host, 1 for a FREEZE
+    /// The trace was frozen; this is its last event. `a`: 0 if this host decided to freeze, 1 after a FREEZE
     /// packet. `b`: 0.
     Freeze = 18, "freeze";
     /// The application submitted a message. `a`: 0 for a request, 1 for a response. `b`: its length in bytes.
     AppSend = 19, "app_send";
     /// The application received a message. `a`: 0 for a request, 1 for a response. `b`: its length in bytes.
     AppReceive = 20, "app_receive";
-    /// A frame entered a queue of a switch's port. The record's id is the RPC's id at the packet's sender,
-    /// and its [`place`](crate::Record::place) names port and queue. `a`: packet word. Its type and the
-    /// record's id are 0 if the frame has no Homa packet. For a Homa packet, the length excludes other
-    /// headers, as hosts record it. `b`: as in [`EventKind::PacketSent`].
+    /// A frame entered a queue of a switch's port. The record's ID is the RPC's ID at the packet's sender,
+    /// and the record's [`place`](crate::Record::place) holds the port and the queue. `a`: packet word. The
+    /// packet word's type and the record's ID are 0 if the frame contains no Homa packet. For a Homa packet,
+    /// the length excludes other headers, as it does in records of hosts. `b`: as in
+    /// [`EventKind::PacketSent`].
     SwitchEntered = 21, "switch_entered";
     /// The transmission of the frame on the port's link has ended; any delay that the switch adds comes
-    /// later. Id and arguments as in [`EventKind::SwitchEntered`].
+    /// later. ID and arguments as in [`EventKind::SwitchEntered`].
     SwitchLeft = 22, "switch_left";
-    /// A switch dropped a frame for a port. Id and arguments as in [`EventKind::SwitchEntered`]; the place
-    /// has the reason.
+    /// A switch dropped a frame for a port. ID and arguments as in [`EventKind::SwitchEntered`]; the place
+    /// contains the reason.
     SwitchDropped = 23, "switch_dropped";
     /// A burst of packets is about to be handed to the driver. Id 0. `a`: packets. `b`: bytes.
     BurstOut = 24, "burst_out";
-    /// The driver has accepted packets of the previous burst. Id 0. `a`: packets accepted. `b`: 0.
+    /// The driver has accepted packets of the previous burst. ID 0. `a`: packets accepted. `b`: 0.
     BurstTaken = 25, "burst_taken";
-    /// A burst of at least one packet was read from the driver. Id 0. `a`: datagrams, a bundle counting as
-    /// one. `b`: empty polls of the driver since the previous burst.
+    /// A burst of at least one packet was read from the driver. ID 0. `a`: datagrams, with a bundle counted
+    /// as one. `b`: empty polls of the driver since the previous burst.
     BurstIn = 26, "burst_in";
-    /// The packets of that burst are processed. Id 0. `a`: packets. `b`: 0.
+    /// The packets of the burst read last have been processed. ID 0. `a`: packets. `b`: 0.
     BurstProcessed = 27, "burst_processed";
-    /// The device or the kernel below the driver sent a packet, according to its time stamp. `a`: packet
-    /// word. `b`: as in [`EventKind::PacketSent`].
+    /// The device or the kernel below the driver sent a packet, according to its timestamp. `a`: packet word.
+    /// `b`: as in [`EventKind::PacketSent`].
     DeviceSent = 28, "device_sent";
-    /// The device or the kernel below the driver received a packet, according to its time stamp. As in
-    /// [`EventKind::DeviceSent`].
+    /// The device or the kernel below the driver received a packet, according to its timestamp. Arguments as
+    /// in [`EventKind::DeviceSent`].
     DeviceReceived = 29, "device_received";
-    /// A sleeping thread is notified. `a`: 0 for a message of this id, 1 to become the leader. `b`: 0.
+    /// A sleeping thread is notified. `a`: 0 for a message with this ID, 1 to become the leader. `b`: 0.
     WakeSent = 30, "wake_sent";
     /// A sleeping thread runs again. `a`: 0 after [`EventKind::WakeSent`], 1 because of packets or a timer.
-    /// `b`: microseconds that it slept.
+    /// `b`: sleep time in microseconds.
     Woken = 31, "woken";
     /// A thread goes to sleep in the kernel until packets, a timer or another thread wake it. `a` and `b`: 0.
     Asleep = 32, "asleep";
-    /// Another trace is to be frozen: a FREEZE packet goes to the peer. `a` and `b`: 0.
+    /// Another trace is to be frozen: a FREEZE packet is sent to the peer. `a` and `b`: 0.
     FreezeSent = 33, "freeze_sent";
-    /// The driving thread noticed that it had not run although it was not asleep: it was preempted or
-    /// stopped. Id 0. `a`: nanoseconds that it did not run, until now. `b`: 0.
+    /// The driving thread noticed that it had been preempted or stopped: it did not run although it was not
+    /// asleep. ID 0. `a`: nanoseconds for which it did not run, until now. `b`: 0.
     NotRunning = 34, "not_running";
 }
 

@@ -1,4 +1,4 @@
-//! Trace files: their dumps, and whether these belong together.
+//! Trace files: their dumps, and the check whether they belong together.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,7 +13,7 @@ use crate::read::{ReadError, read_dumps};
 /// File name extension of traces in a directory.
 const EXTENSION: &str = "trace";
 
-/// Why dumps cannot be read from files.
+/// Reasons why dumps cannot be read from files.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
@@ -33,7 +33,7 @@ pub enum FileError {
         /// The system's error.
         source: io::Error,
     },
-    /// A directory has no trace files.
+    /// A directory contains no trace files.
     #[error("there is no *.{EXTENSION} in the directory {}", .0.display())]
     NoTrace(PathBuf),
     /// A file is not a trace, or is damaged.
@@ -51,12 +51,12 @@ pub enum FileError {
         live.display()
     )]
     MixedClocks {
-        /// A file of the simulator.
+        /// A file written by the simulator.
         simulated: PathBuf,
-        /// A file of a live host.
+        /// A file written by a live host.
         live: PathBuf,
     },
-    /// Two traces of one node.
+    /// Two traces belong to one node.
     #[error("{}: it is of node {node}, and so is {}: {remedy}", path.display(), other.display())]
     SameNode {
         /// The node's name.
@@ -88,8 +88,8 @@ pub fn read_each(files: &[PathBuf]) -> Result<Vec<(Dump, PathBuf)>, FileError> {
     Ok(dumps)
 }
 
-/// Reads all dumps of these files like [`read_each`], and checks that they belong together: one dump of each
-/// node, and all of live hosts or all of a simulation.
+/// Reads all dumps of these files like [`read_each`], and checks that they belong together: there must be
+/// only one dump per node, and either all or none must be of a simulation.
 ///
 /// # Errors
 /// Names the file that cannot be read, is not a trace, is damaged, or does not belong to the others.
@@ -120,7 +120,7 @@ fn paths(files: &[PathBuf]) -> Result<Vec<PathBuf>, FileError> {
     Ok(paths)
 }
 
-/// Names a node after its file if it has no name, or only that of any address.
+/// Names a node after its file if it has no name, or if its name is the unspecified address.
 fn name(dump: &mut Dump, path: &Path) {
     let name = &dump.node.name;
     if name.is_empty() || name.starts_with("0.0.0.0") || name.starts_with("[::]") {
@@ -153,7 +153,8 @@ fn check_names(dumps: &[(Dump, PathBuf)]) -> Result<(), FileError> {
     Ok(())
 }
 
-/// The remedy for two traces of one node: names of another run in the same directory begin with another word.
+/// Suggests a remedy for two traces of one node. In the same directory, file names of different runs begin
+/// with different words.
 fn remedy(path: &Path, other: &Path) -> String {
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let (later, first) = (name(path), name(other));
@@ -172,8 +173,8 @@ fn remedy(path: &Path, other: &Path) -> String {
 }
 
 impl Dump {
-    /// Whether its times are the simulator's. A switch also counts from its own start, but records when that
-    /// was.
+    /// Returns whether the dump's times are simulated. A switch also counts time from its own start, but
+    /// records when it started.
     #[must_use]
     pub fn is_simulated(&self) -> bool {
         self.clock == Clock::Virtual && self.start_ns == 0

@@ -1,14 +1,14 @@
 //! Time traces of a Homa endpoint: a ring of fixed 32-byte [`Record`]s with its own clock.
 //!
-//! Each endpoint owns one [`Trace`] and records its work as it happens: packets, grants, waits, the start and
-//! the end of each RPC. A slow RPC can then be explained from the trace instead of guessed at. Recording
-//! takes no lock, allocates nothing and overwrites the oldest event once the ring is full. A trace that is
-//! [off](Trace::off) has no memory and costs a branch.
+//! Each endpoint owns one [`Trace`] and records its work as it happens: packets, grants, waits, and the start
+//! and end of each RPC. A slow RPC can then be explained from the trace rather than by guessing. Recording
+//! takes no lock, allocates nothing, and overwrites the oldest event once the ring is full. A trace that is
+//! [off](Trace::off) uses no memory and costs one branch per event.
 //!
-//! Events carry the time at which they were recorded, not the time at which their burst was handled: a burst
-//! has one `now` for all its packets. Reading the clock is most of the cost of a record, so a few consecutive
-//! events of one [stage](Trace::begin_stage) of the work share a time. If another thread owns the trace, an
-//! event gets a time of [the same clock](Trace::ticks) when it happens, and is recorded later.
+//! Events carry the time at which they were recorded, not the time at which their burst was handled. (A burst
+//! has one `now` for all its packets.) Reading the clock is most of the cost of a record, so a few
+//! consecutive events of one [stage](Trace::begin_stage) of the work share a time. If another thread owns the
+//! trace, an event is timestamped from [the same clock](Trace::ticks) when it happens, and recorded later.
 //!
 //! ```
 //! use homa_trace::{Clock, EventKind, Node, Trace, packet_word, read_dump};
@@ -31,64 +31,70 @@
 //! protocol (`homa/observe/stages`): the application's calls, bursts to and from the driver, sleeps and
 //! wake-ups, and threads that could not run.
 //!
-//! - **One ring per endpoint, not per thread.** A recording thread holds the endpoint's lock anyway, so
-//!   that the ring needs none, and the events of an RPC are in one place. An event before the lock is taken,
-//!   such as the application's call, is stamped with the trace's clock and recorded later; a dump is sorted.
+//! - **One ring per endpoint, not per thread.** A recording thread holds the endpoint's lock anyway, so the
+//!   ring needs no lock of its own, and all events of an RPC are in one place. An event that happens before
+//!   the lock is taken, such as a call by the application, is timestamped from the trace's clock and recorded
+//!   later. A dump is sorted.
 //! - **Reading the counter dominates the cost of a record**: 10 to 24 ns on virtual machines, against 3 ns
-//!   for the rest. It is therefore read once per stage of the work (`Trace::begin_stage`), and up to a few
-//!   records of the stage share that time. Examples are an application's call with the packet that it causes,
-//!   a call of the driver, a burst that was read, and its processing. A short RPC reads the counter four
-//!   times at each end, which a test checks (`homa/tests/stages`); the protocol needs most of these reads
-//!   anyway, so that two are the trace's own. Threads that were kept from running are detected by the time
-//!   that each round reads anyway. The core is read once per turn with the lock, if something is recorded.
-//! - **A freeze is announced in one place for all endpoints** (`homa/observe/freeze`), which each endpoint
-//!   checks when its lock is taken. Nothing is recorded without the lock, so nothing is recorded after a
-//!   freeze. Calls are checked against the freeze threshold when they end. A host sends FREEZE to its peers,
-//!   but never because of a received FREEZE.
-//! - **A dump is copied in parts** (`Snapshot`) under the lock, into memory that was touched before.
-//!   Measuring the counter and sorting come after.
-//! - **The counter's rate is measured** against the clock without adjustments, from the creation of the
-//!   trace to its dump. The dump contains the time of that measurement and therefore its accuracy
+//!   for the rest. The counter is therefore read once per stage of the work (`Trace::begin_stage`), and up to
+//!   a few records of the stage share that time. Examples of stages are an application's call with the packet
+//!   that it causes, a call of the driver, reading a burst, and processing the burst. A short RPC reads the
+//!   counter four times at each end, which a test checks (`homa/tests/stages`). The protocol needs two of
+//!   these reads anyway, so the trace adds two. Preempted threads are detected from the time that each round
+//!   reads anyway. The core is read once each time the lock is taken, and only if something is recorded.
+//! - **A freeze is announced in one place for all endpoints** (`homa/observe/freeze`). Each endpoint checks
+//!   this place when its lock is taken. Nothing is recorded without the lock, so nothing is recorded after a
+//!   freeze. Calls are compared with the freeze threshold when they end. A host sends FREEZE to its peers,
+//!   but never because it received a FREEZE.
+//! - **A dump is copied in parts** (`Snapshot`) under the lock, into memory whose pages are already mapped.
+//!   The counter is measured and the records are sorted afterwards.
+//! - **The counter's rate is measured** against the unadjusted clock, from the creation of the trace to its
+//!   dump. The dump contains the span of that measurement and therefore its accuracy
 //!   (`Dump::calibration_error_ppb`). A counter that is not invariant is not used.
-//! - **A received packet has its priority on arrival** if the driver sees the IP header: raw IPv4, packet
-//!   rings, AF_XDP. On sockets that get it from the kernel (IP_RECVTOS) it costs 60 ns per packet, which is
-//!   more than the budget of the whole trace. They report it together with the times of the kernel.
-//! - **Times of the kernel** (`trace_device_times`) are from the real-time clock, which is set and slewed.
-//!   Each burst reads both clocks together, so that only the age of a packet matters, not that of the host.
-//!   The time is the kernel's, when it takes a packet from the device, because the device's own clock cannot
-//!   be compared with anything. For sent packets, the kernel reports times on the socket's error queue, and
-//!   names datagrams by its own count (`homa-driver/socket/sent_times`). Each report wakes a thread that
-//!   sleeps on the socket, which is acceptable for diagnosis but not by default.
-//! - **AF_XDP reports no times.** The driver's own time of reading is that of the burst, which traces have;
-//!   reporting it as the device's time would hide the delay in between. Times that devices report to XDP
-//!   programs (`bpf_xdp_metadata_rx_timestamp`) are from the device's own clock, and a veth reports 0. The
-//!   program could read the kernel's time itself (`bpf_ktime_get_ns`) and store it in front of the packet
-//!   (`bpf_xdp_adjust_meta`), as packet rings do; this is not built.
-//! - **Traces of one machine are recognised** (`Node::machine`): its clock is better than any comparison by
-//!   packets, and is used as it is. Clocks of several machines are compared by packets
-//!   (`homa-analysis/align`).
+//! - **A received packet is recorded with its priority on arrival** if the driver sees the IP header, as with
+//!   raw IPv4, packet rings and AF_XDP. UDP sockets get the priority from the kernel (IP_RECVTOS) at a cost
+//!   of 60 ns per packet, more than the budget of the whole trace. They therefore report it only together
+//!   with kernel timestamps.
+//! - **Kernel timestamps** (`trace_device_times`) are taken from the real-time clock, which is set and
+//!   slewed. Each burst reads both clocks together, so that only the age of a packet affects the error, not
+//!   that of the host. A received packet is timestamped when the kernel takes it from the device, because the
+//!   device's own clock cannot be compared with any other clock. For sent packets, the kernel reports
+//!   timestamps on the socket's error queue, and identifies datagrams by its own count
+//!   (`homa-driver/socket/sent_times`). Each report wakes a thread that sleeps on the socket, which is
+//!   acceptable for diagnosis but not by default.
+//! - **AF_XDP reports no timestamps.** The time at which the driver reads a packet is the time of the burst,
+//!   which traces already contain. Reporting it as the device's time would hide the delay in between.
+//!   Timestamps that devices report to XDP programs (`bpf_xdp_metadata_rx_timestamp`) are from the device's
+//!   own clock, and a veth reports 0. The program could read the kernel's time itself (`bpf_ktime_get_ns`)
+//!   and store it in front of the packet (`bpf_xdp_adjust_meta`), as packet rings do. This is not
+//!   implemented.
+//! - **Traces from the same machine are recognised** (`Node::machine`). Their shared clock is more accurate
+//!   than any comparison by packets, and is used as it is. Clocks of different machines are compared by
+//!   packets (`homa-analysis/align`).
 //! - **Simulated switches record the same events as `homa-switch`** (`homa-sim/switches`).
-//! - **Answers are functions of a model** (`homa-analysis/answers`): a result is a struct whose fields are
-//!   the names in JSON, and the commands (`homa-cli/trace`) only print it. If traces lack a stage, the answer
-//!   says so and names the option that records it.
-//! - **The links' rate is that of the densest sixteen packets** (`homa-analysis/link`), after switches if
-//!   they have traces. The overhead of a link follows from the peers' addresses: Ethernet and IP, and UDP if
-//!   they have ports.
-//! - **The state before an event is replayed, not stored** (`homa-analysis/replay`): there is a state every
-//!   32 records, and the records in between are replayed. An entry for each sent and received packet took a
-//!   third of a gigabyte for ten million events.
-//! - **The best case of a path is a line below all packets** (`answers/path`): least squares through the
-//!   minimum delay of each length, in rounds that remove the points above the line. Extra delays are relative
-//!   to this line, so that none is negative.
-//! - **The switch gets the extra delay that nothing else explains** (`answers/decompose`). The polling gap
-//!   excludes the time of arrivals on the receiver's link, and is at most the time since the queue was last
-//!   seen empty. Compared with the simulator's switches, the switch's part is right to 0.1 % at the median in
-//!   a rack of 8 hosts. Each path needs undelayed packets: three with the same delay, unless a recording
-//!   switch delayed them. Paths are left out if a queue was never empty, or if rings overwrote the time when
-//!   it was; the command prints how many. For two racks of which only a part is recorded, the result is a
-//!   quarter off, which the command reports wherever switches recorded.
+//! - **Answers are functions of a model** (`homa-analysis/answers`): a result is a struct whose field names
+//!   are the names in JSON, and the commands (`homa-cli/trace`) only print it. If the traces lack a stage,
+//!   the answer says so and names the option that records the stage.
+//! - **A link's rate is that of the densest sixteen packets** (`homa-analysis/link`), measured after switches
+//!   if the switches have traces. The header overhead of a link follows from the peers' addresses: Ethernet
+//!   and IP, and also UDP if the addresses have ports.
+//! - **The state before an event is replayed, not stored** (`homa-analysis/replay`): a state is stored every
+//!   32 records, and the records in between are replayed. Storing an entry for each sent and received packet
+//!   took a third of a gigabyte for ten million events.
+//! - **The best case of a path is a line below all packets** (`answers/path`): a least-squares fit to the
+//!   minimum delay for each length. The fit is repeated in rounds that remove the points above the line.
+//!   Extra delays are relative to this line, so none is negative.
+//! - **Extra delay that nothing else explains is attributed to the switch** (`answers/decompose`). The
+//!   polling gap excludes the time of arrivals on the receiver's link, and is at most the time since the
+//!   queue was last seen empty. Compared with the simulator's switches, the switch's part is accurate to 0.1
+//!   % at the median in a rack of 8 hosts. Each path needs undelayed packets: three with the same delay,
+//!   unless a recording switch delayed them. A path is left out if one of its queues was never empty, or if
+//!   rings have overwritten that time; the command prints how many were left out. For two racks of
+//!   which only a part is recorded, the result is off by a quarter. The command reports such an error
+//!   wherever switches recorded.
 //! - **RTTbytes are measured at the sender** (`answers/rtt_bytes`): from sending a packet until the arrival
-//!   of the grant that it caused. The receiver's trace identifies that grant; no two clocks are compared.
+//!   of the grant that the packet caused. The receiver's trace identifies that grant. No two clocks are
+//!   compared.
 
 mod clock;
 mod dropped;

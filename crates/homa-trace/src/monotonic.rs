@@ -1,4 +1,4 @@
-//! `CLOCK_MONOTONIC` for little more than the cost of reading the time stamp counter.
+//! `CLOCK_MONOTONIC`, at little more than the cost of reading the time stamp counter.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,29 +7,30 @@ use std::sync::{Mutex, OnceLock};
 use crate::clock::{Clock, tsc};
 use crate::os::{SystemClock, clock_ns};
 
-/// A time on two clocks, from one reading of one of them.
+/// A time on two clocks, derived from reading one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     /// Nanoseconds of `CLOCK_MONOTONIC`.
     pub ns: u64,
-    /// The same time on [`Clock::Tsc`], like [`Ticks::now`](crate::Ticks::now). `None` if the time is from
-    /// the system's clock, because the counter cannot replace it.
+    /// The same time on [`Clock::Tsc`], like [`Ticks::now`](crate::Ticks::now). `None` if the counter cannot
+    /// replace the system's clock, so that the time was read from the system.
     pub ticks: Option<u64>,
 }
 
-/// `CLOCK_MONOTONIC`, read from the time stamp counter if that is the system's own clock source.
+/// `CLOCK_MONOTONIC`, derived from the time stamp counter if the counter is the system's own clock source.
 ///
 /// Each thread reads both clocks together once per millisecond and counts ticks in between. A time therefore
-/// differs from the system's for two reasons. The first is half of the time of reading both clocks: some 50
-/// ns, and at most 500 ticks, because an interrupted reading is not used. The second is the change of the
-/// rate since it was measured, over that millisecond: some nanoseconds if the clock is not adjusted. It is at
-/// most a microsecond, because the system's clock is read instead if the two diverge faster.
+/// differs from the system's time for two reasons. The first is the error of the reading: half of the time
+/// that it took to read both clocks, which is about 50 ns. It is at most 500 ticks, because an interrupted
+/// reading is not used. The second is the change of the rate in the last millisecond, since the rate was
+/// measured: a few nanoseconds if the clock is not being adjusted. It is at most a microsecond, because the
+/// system's clock is read instead if the two clocks diverge faster.
 ///
-/// Two threads may differ by twice as much. The times of one thread never decrease; a time from another
-/// thread may be ahead by that difference.
+/// The times of two threads may differ by twice as much. The times of one thread never decrease, but a time
+/// from another thread may be ahead by that difference.
 ///
 /// After a suspension, or a migration to another machine, the counter no longer matches the system's clock.
-/// At most a millisecond later both are read again; a counter that went back is not used at all.
+/// At most a millisecond later, both clocks are read again. A counter that went back is not used at all.
 ///
 /// ```
 /// let clock = homa_trace::MonotonicClock::new();
@@ -48,9 +49,9 @@ impl Default for MonotonicClock {
 }
 
 impl MonotonicClock {
-    /// Checks, once per process, whether the counter can replace the system's clock. It must be invariant and
-    /// the kernel's own clock source, because the kernel has compared it between processors and with other
-    /// clocks.
+    /// Checks, once per process, whether the counter can replace the system's clock. The counter must be
+    /// invariant, and it must be the kernel's own clock source, because the kernel has compared its clock
+    /// source between processors and with other clocks.
     #[must_use]
     pub fn new() -> MonotonicClock {
         static COUNTS: OnceLock<bool> = OnceLock::new();
@@ -58,8 +59,8 @@ impl MonotonicClock {
         MonotonicClock { counts }
     }
 
-    /// The time. Reads the counter, and once per millisecond in each thread the counter twice and the
-    /// system's clock once.
+    /// Returns the time. Reads the counter. Once per millisecond, each thread also reads the counter two more
+    /// times and the system's clock once.
     #[inline]
     #[must_use]
     pub fn now(&self) -> Moment {
@@ -77,8 +78,8 @@ fn monotonic_ns() -> u64 {
     clock_ns(SystemClock::Monotonic)
 }
 
-/// Whether the counter is the kernel's clock source. If the kernel does not report it, it may have a reason
-/// not to use it.
+/// Returns whether the counter is the kernel's clock source. If the kernel does not list it, the kernel may
+/// have a reason not to use it.
 fn is_clock_source() -> bool {
     const CURRENT: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     std::fs::read_to_string(CURRENT).is_ok_and(|source| source.trim() == "tsc")
@@ -88,11 +89,12 @@ thread_local! {
     static THREAD: Cell<Reading> = const { Cell::new(Reading::NONE) };
 }
 
-/// Nanoseconds per tick with [`PLACES`] binary places, for all threads; 0 while unknown.
+/// Nanoseconds per tick as a fixed-point number with [`PLACES`] binary places, for all threads; 0 while
+/// unknown.
 static NS_PER_TICK: AtomicU64 = AtomicU64::new(0);
 
-/// Threads never wait for this lock: a thread that does not get it uses the current rate. A child forked
-/// while a thread held the lock keeps the rate.
+/// Threads never wait for this lock: a thread that does not get it uses the current rate. If a process forks
+/// while a thread holds the lock, the rate never changes in the child.
 static RATE: Mutex<Rate> = Mutex::new(Rate::UNKNOWN);
 
 #[cold]
@@ -112,17 +114,17 @@ fn read_clock_and_ticks() -> Moment {
     })
 }
 
-/// Binary places of a rate.
+/// Number of binary places of a rate.
 const PLACES: u32 = 32;
 
-/// Validity of a reading of both clocks, in nanoseconds. It is so short that a change of the rate does not
-/// matter, and so long that the cost of a reading does not matter.
+/// Validity of a reading of both clocks, in nanoseconds. It is short enough to make a change of the rate
+/// negligible, and long enough to make the cost of a reading negligible.
 const GOOD_NS: u64 = 1_000_000;
 
-/// Maximum ticks of a reading of both clocks: several times the duration of an uninterrupted one.
+/// Maximum duration in ticks of reading both clocks: several times that of an uninterrupted reading.
 const MOST_GAP_TICKS: u64 = 1_000;
 
-/// Both clocks at the same time.
+/// The values of both clocks at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pair {
     ticks: u64,
@@ -130,7 +132,8 @@ struct Pair {
 }
 
 impl Pair {
-    /// `None` if the reading was interrupted, or if its two counter values are from processors that disagree.
+    /// Returns `None` if the reading was interrupted, or if its two counter values are from processors that
+    /// disagree.
     fn new(before: u64, ns: u64, after: u64) -> Option<Pair> {
         let gap = after.wrapping_sub(before);
         (gap <= MOST_GAP_TICKS).then(|| Pair { ticks: before.wrapping_add(gap / 2), ns })
@@ -142,7 +145,7 @@ impl Pair {
 struct Reading {
     pair: Pair,
     ns_per_tick: u64,
-    /// Ticks for which the reading is valid; 0 if it is not.
+    /// Number of ticks for which the reading is valid; 0 if it is invalid.
     good_ticks: u64,
     /// Never return a time below this: a later one may already have been handed out.
     floor_ns: u64,
@@ -152,8 +155,8 @@ impl Reading {
     const NONE: Reading =
         Reading { pair: Pair { ticks: 0, ns: 0 }, ns_per_tick: 0, good_ticks: 0, floor_ns: 0 };
 
-    /// The time at this value of the counter, if the reading is valid for it. A counter that went back counts
-    /// as far ahead.
+    /// Returns the time at this value of the counter, if the reading is valid for it. A counter that went
+    /// back is treated as if it were far ahead.
     #[inline]
     fn ns_at(&self, ticks: u64) -> Option<u64> {
         let passed = ticks.wrapping_sub(self.pair.ticks);
@@ -162,14 +165,14 @@ impl Reading {
 
     #[inline]
     fn counted(&self, passed: u64) -> u64 {
-        // The product has at most 52 bits: nanoseconds of a millisecond with the places of a rate.
+        // The product has at most 52 bits: a millisecond in nanoseconds, with the binary places of a rate.
         self.pair.ns + ((passed * self.ns_per_tick) >> PLACES)
     }
 
-    /// The state after a new reading, which may have no pair, at a rate that may be unknown.
+    /// Returns the state after a new reading, which may lack a pair, at a rate that may be unknown.
     fn after(&self, pair: Option<Pair>, ns_per_tick: u64) -> Reading {
-        // The last time that may have been returned. If the counter went back, this is up to a millisecond
-        // ahead, and the clock stands still for as long.
+        // This is the last time that may have been returned. If the counter went back, it is up to a
+        // millisecond ahead, and the clock stands still until that time.
         let floor_ns = self.floor_ns.max(self.counted(self.good_ticks));
         match (pair, (GOOD_NS << PLACES).checked_div(ns_per_tick)) {
             (Some(pair), Some(good_ticks)) => Reading { pair, ns_per_tick, good_ticks, floor_ns },
@@ -181,26 +184,26 @@ impl Reading {
 /// The measurement of the rate.
 #[derive(Debug)]
 struct Rate {
-    /// The rate is measured since the first pair. The second pair replaces the first when it is old enough.
+    /// The rate is measured from the first pair on. The second pair replaces the first when it is old enough.
     since: Option<(Pair, Pair)>,
 }
 
-/// Minimum time over which the rate is measured, in nanoseconds. Two pairs, each with an error of some 50 ns,
-/// then limit its error to a 10,000th, and that of a time to 100 ns.
+/// Minimum time over which the rate is measured, in nanoseconds. Two pairs, each with an error of about 50
+/// ns, then limit the error of the rate to a 10,000th, and the error of a time to 100 ns.
 const LEAST_SPAN_NS: u64 = 1_000_000;
 
-/// Age of the second pair at which it replaces the first, in nanoseconds. The measurement of the rate spans
-/// at most twice this time.
+/// Age, in nanoseconds, at which the second pair replaces the first. The measurement of the rate spans at
+/// most twice this time.
 const SPAN_NS: u64 = 500_000_000;
 
-/// Divisor of the largest plausible change of the rate: if a rate differs from the last one by more than this
-/// fraction, the two clocks have diverged.
+/// Divisor that yields the largest plausible change of the rate. If a rate differs from the previous one by
+/// more than this fraction, the two clocks have diverged.
 const PARTED: u64 = 1_000;
 
 impl Rate {
     const UNKNOWN: Rate = Rate { since: None };
 
-    /// Updates the rate by a new pair, stores it in `known` and returns it.
+    /// Updates the rate from a new pair, stores it in `known`, and returns it.
     fn learn(&mut self, pair: Pair, known: &AtomicU64) -> u64 {
         let before = known.load(Ordering::Relaxed);
         let Some((first, second)) = self.since else {
@@ -211,13 +214,13 @@ impl Rate {
             (Some(ticks @ 1..), Some(ns @ LEAST_SPAN_NS..)) => {
                 u64::try_from((u128::from(ns) << PLACES) / u128::from(ticks)).unwrap_or(0)
             }
-            // Too early to measure, or an older reading of another thread.
+            // It is too early to measure, or the pair is an older reading by another thread.
             (Some(_), Some(_)) | (None, None) => return before,
-            // One of the two clocks went back.
+            // One of the two clocks has gone back.
             _ => 0,
         };
-        // There is no rate to compare a first rate with. In a long span the machine may have been suspended,
-        // while one of the two clocks stood still.
+        // A first rate cannot be compared with an earlier rate. In a long span the machine may have been
+        // suspended, during which one of the two clocks stood still.
         let is_doubtful = before == 0 && pair.ns.saturating_sub(first.ns) > 2 * SPAN_NS;
         if rate == 0 || is_doubtful || before != 0 && rate.abs_diff(before) > before / PARTED {
             self.since = Some((pair, pair));
@@ -293,7 +296,7 @@ mod tests {
         assert_eq!(rate.learn(pair(0, 0), &known), 0);
         assert_eq!(rate.learn(pair(ticks_of(900_000), 900_000), &known), 0, "too early");
         assert_eq!(rate.learn(pair(ticks_of(1_000_000), 1_000_000), &known), RATE_25);
-        // The rate is 100 ppm higher for so long that earlier pairs no longer count.
+        // The rate is 100 ppm higher for so long that earlier pairs are no longer used.
         let mut at = (ticks_of(1_000_000), 1_000_000);
         for _ in 0..30 {
             at = (at.0 + ticks_of(100_010_000), at.1 + 100_000_000);
@@ -301,14 +304,14 @@ mod tests {
         }
         let wanted = RATE_25 as f64 / 1.000_1;
         assert!((known.load(Ordering::Relaxed) as f64 - wanted).abs() < 2.0);
-        // A reading of another thread from before.
+        // An older reading by another thread.
         assert_eq!(rate.learn(pair(1, 1), &known), known.load(Ordering::Relaxed));
-        // The machine is suspended for a minute, in which one clock continues.
+        // The machine is suspended for a minute, during which only one clock continues.
         assert_eq!(rate.learn(pair(at.0 + ticks_of(60_000_000_000), at.1 + 50_000_000), &known), 0);
         at = (at.0 + ticks_of(60_001_000_000), at.1 + 51_000_000);
         assert_eq!(rate.learn(pair(at.0, at.1), &known), RATE_25);
         assert_eq!(rate.learn(pair(7, at.1 + 1), &known), 0, "the counter began anew");
-        // Suspended again before a rate is known, for 8 hours; the system's clock advances by a minute.
+        // It is suspended again before a rate is known, for 8 hours. The system's clock advances by a minute.
         at = (ticks_of(28_860_000_000_000), at.1 + 60_000_000_000);
         assert_eq!(rate.learn(pair(at.0, at.1), &known), 0);
         assert_eq!(rate.learn(pair(at.0 + ticks_of(1_000_000), at.1 + 1_000_000), &known), RATE_25);
@@ -316,12 +319,12 @@ mod tests {
 
     #[test]
     fn every_thread_has_the_systems_clock_and_none_sees_it_go_back() {
-        // Difference allowed between two threads, and for a machine that adjusts its clock.
+        // Maximum difference between two threads, and tolerance for a machine that adjusts its clock.
         const SLACK_NS: u64 = 5_000;
         let clock = MonotonicClock::new();
         let watch = || {
             let mut last = 0;
-            // Several milliseconds, in each of which a thread reads the system's clock again.
+            // The loop takes several milliseconds. In each of them, a thread reads the system's clock again.
             for _ in 0..100_000 {
                 let early = monotonic_ns();
                 let Moment { ns, ticks } = clock.now();

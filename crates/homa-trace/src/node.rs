@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Maximum length of a name in a dump, in bytes, inclusive; longer names are cut.
+/// Maximum length of a name in a dump, in bytes, inclusive; longer names are truncated.
 pub const NAME_MAX_BYTES: usize = 255;
 
 /// The kind of node that recorded a trace.
@@ -26,36 +26,36 @@ impl NodeKind {
     }
 }
 
-/// The host or switch that recorded a trace. Names are for people; no analysis depends on them.
+/// The host or switch that recorded a trace. Names are only for people; no analysis depends on them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
     /// Host or switch.
     pub kind: NodeKind,
-    /// Its name; empty if none was given.
+    /// The node's name; empty if none was given.
     pub name: String,
-    /// Names of the numbers in its records: a host's peer addresses, a switch's port devices.
+    /// Names for the numbers in the node's records: a host's peer addresses, or a switch's port devices.
     pub others: BTreeMap<u16, String>,
     /// Identifies the machine until it restarts: nodes with the same number share one `CLOCK_MONOTONIC_RAW`.
-    /// 0: unknown, or no machine.
+    /// 0 if the machine is unknown or the node is simulated.
     pub machine: u64,
 }
 
 impl Node {
-    /// A host of this name without names for its peers.
+    /// Makes a host with this name, without names for its peers.
     #[must_use]
     pub fn host(name: impl Into<String>) -> Node {
         Node { name: name.into(), ..Node::default() }
     }
 
-    /// A switch of this name with these ports, numbered from 0.
+    /// Makes a switch with this name and these ports, numbered from 0.
     #[must_use]
     pub fn switch(name: impl Into<String>, ports: impl IntoIterator<Item = String>) -> Node {
         Node { kind: NodeKind::Switch, name: name.into(), others: (0..).zip(ports).collect(), machine: 0 }
     }
 
-    /// Merges the names of another recorder of the same host. Returns the number here for each of its
-    /// numbers: equal names get equal numbers, and `u16::MAX` stands for all names for which no number is
-    /// left.
+    /// Merges the names of another recorder of the same host. Returns, for each number of `other`, its number
+    /// in this node. Equal names get equal numbers, and `u16::MAX` stands for all names for which no number
+    /// is left.
     pub(crate) fn adopt(&mut self, other: &Node) -> BTreeMap<u16, u16> {
         let mut known: BTreeMap<String, u16> =
             self.others.iter().map(|(number, name)| (name.clone(), *number)).collect();
@@ -74,8 +74,9 @@ impl Node {
         numbers
     }
 
-    /// Encodes the node, padded with zeros to whole words: kind 2, number of others 4, machine 8, name; then
-    /// for each other its number 2 and its name. A name is its length 2 and its bytes.
+    /// Encodes the node: kind 2 bytes, number of others 4, machine 8, name; then for each of the others its
+    /// number 2 and its name. A name consists of its length 2 and its bytes. The encoding is padded with
+    /// zeros to whole words.
     pub(crate) fn to_words(&self) -> Vec<u64> {
         let mut bytes = Vec::new();
         bytes.extend((self.kind as u16).to_le_bytes());
@@ -90,7 +91,7 @@ impl Node {
         bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
     }
 
-    /// Decodes the words of [`to_words`](Node::to_words); `None` if they are malformed.
+    /// Decodes the words of [`to_words`](Node::to_words). Returns `None` if they are malformed.
     pub(crate) fn from_words(words: &[u64]) -> Option<Node> {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let mut rest = &bytes[..];
@@ -108,7 +109,8 @@ impl Node {
     }
 }
 
-/// The number of this machine, from the random id that Linux draws at each boot; 0 if it cannot be read.
+/// Returns a number for this machine, derived from the random ID that Linux draws at each boot, or 0 if the
+/// ID cannot be read.
 pub(crate) fn this_machine() -> u64 {
     let drawn = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = drawn.chars().filter(char::is_ascii_hexdigit).take(16).collect();
@@ -132,7 +134,7 @@ fn take_name(rest: &mut &[u8]) -> Option<String> {
     let length = usize::from(u16::from_le_bytes(take(rest)?));
     let (name, left) = rest.split_at_checked(length).filter(|_| length <= NAME_MAX_BYTES)?;
     *rest = left;
-    // The name is shown on terminals, which interpret some control characters.
+    // The name is shown on terminals, and terminals interpret control characters.
     Some(str::from_utf8(name).ok()?.replace(char::is_control, "\u{fffd}"))
 }
 
@@ -172,7 +174,7 @@ mod tests {
         assert_eq!(Node::from_words(&words[..words.len() - 1]), None, "cut short");
         assert_eq!(Node::from_words(&[&words[..], &[0]].concat()), None, "more than there is");
         assert_eq!(Node::from_words(&[u64::MAX; 4]), None);
-        // A name longer than any that is written.
+        // This name is longer than any name that a recorder writes.
         let words = Node::host("n".repeat(NAME_MAX_BYTES)).to_words();
         let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         assert!(Node::from_words(&words).is_some());

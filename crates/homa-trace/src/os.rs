@@ -1,5 +1,5 @@
 //! The clocks of the operating system and the caller's core. A target without an operating system, such as
-//! wasm32-unknown-unknown, has neither: there a trace keeps virtual time.
+//! wasm32-unknown-unknown, has neither. A trace on such a target uses virtual time.
 
 /// A clock of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,8 @@ mod linux {
 
     pub(crate) const HAS_CLOCKS: bool = true;
 
-    /// The time of one of the system's clocks, in nanoseconds. Miri has `CLOCK_MONOTONIC` for the raw one.
+    /// Returns the time of one of the system's clocks, in nanoseconds. Under Miri, `CLOCK_MONOTONIC` replaces
+    /// `CLOCK_MONOTONIC_RAW`.
     pub(crate) fn clock_ns(clock: SystemClock) -> u64 {
         let clock = match clock {
             SystemClock::Monotonic => libc::CLOCK_MONOTONIC,
@@ -33,22 +34,23 @@ mod linux {
             SystemClock::RealtimeCoarse => libc::CLOCK_REALTIME_COARSE,
         };
         let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: `now` is a timespec that lives through the call; the call writes nothing else.
+        // SAFETY: `now` is a timespec that outlives the call; the call writes nothing else.
         let result = unsafe { libc::clock_gettime(clock, &mut now) };
-        // Linux has all of these clocks since 2.6.32, and the pointer is valid: there is no other error.
+        // Linux has had all of these clocks since 2.6.32, and the pointer is valid, so no other error is
+        // possible.
         assert_eq!(result, 0, "clock_gettime({clock}) failed");
         now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
     }
 
-    /// The time of day by `gettimeofday`, in nanoseconds.
+    /// Returns the time of day from `gettimeofday`, in nanoseconds.
     pub(crate) fn time_of_day_ns() -> u64 {
         let mut now = libc::timeval { tv_sec: 0, tv_usec: 0 };
-        // SAFETY: `now` is a timeval that lives through the call; no time zone is requested.
+        // SAFETY: `now` is a timeval that outlives the call; no time zone is requested.
         unsafe { libc::gettimeofday(&mut now, std::ptr::null_mut()) };
         now.tv_sec as u64 * 1_000_000_000 + now.tv_usec as u64 * 1_000
     }
 
-    /// The core on which the caller runs, plus one; 0 if the system does not report it.
+    /// Returns the core on which the caller runs plus one, or 0 if the system does not report it.
     #[inline]
     pub(crate) fn core_plus_one() -> u16 {
         // SAFETY: the call has no arguments and touches no memory of ours.

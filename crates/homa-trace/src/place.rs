@@ -8,57 +8,58 @@ const PRIORITY_BITS: u8 = 7;
 /// Flag of a received packet: its priority is known.
 const PRIORITY_KNOWN: u8 = 8;
 
-/// The place of an event: in a switch the port and the queue, at a host the peer, the priority and the core.
-/// The trace's [`NodeKind`](crate::NodeKind) determines which.
+/// The place of an event: in a switch, the port and the queue; at a host, the peer, the priority and the
+/// core. The trace's [`NodeKind`](crate::NodeKind) determines which of the two it is.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 #[repr(transparent)]
 pub struct Place([u16; 3]);
 
 impl Place {
-    /// A place in a switch. `port`: the output port of the frame, from 0. `queue`: its queue there; larger
-    /// goes first. `reason`: why the frame was dropped, as the switch numbers its reasons, or 0.
+    /// Makes a place in a switch. `port`: the output port of the frame, from 0. `queue`: the frame's queue at
+    /// that port; larger queues have precedence. `reason`: why the frame was dropped, by the switch's
+    /// numbering of reasons, or 0.
     #[inline]
     #[must_use]
     pub const fn in_switch(port: u16, queue: u16, reason: u16) -> Place {
         Place([port, queue, reason])
     }
 
-    /// A place at a host. `peer`: the number of the peer, 0 for none. `priority`: the priority of the packet,
-    /// 0 to 7; for a received packet, the result of [`Place::priority_received`]. `endpoint`: the endpoint.
-    /// `core_plus_one`: the core of the recording thread plus one, 0 if unknown.
+    /// Makes a place at a host. `peer`: the number of the peer, 0 for none. `priority`: the priority of the
+    /// packet, 0 to 7; for a received packet, the result of [`Place::priority_received`]. `endpoint`: the
+    /// endpoint. `core_plus_one`: the core of the recording thread plus one, 0 if unknown.
     #[inline]
     #[must_use]
     pub const fn at_host(peer: u16, priority: u8, endpoint: u8, core_plus_one: u16) -> Place {
         Place([peer, priority as u16 | (endpoint as u16) << 8, core_plus_one])
     }
 
-    /// The port of a switch.
+    /// Returns the port of a switch.
     #[must_use]
     pub const fn port(self) -> u16 {
         self.0[0]
     }
 
-    /// The queue of a switch's port.
+    /// Returns the queue of a switch's port.
     #[must_use]
     pub const fn queue(self) -> u16 {
         self.0[1]
     }
 
-    /// Why a switch dropped a frame; 0 if it did not.
+    /// Returns the reason why a switch dropped a frame, or 0 if the frame was not dropped.
     #[must_use]
     pub const fn reason(self) -> u16 {
         self.0[2]
     }
 
-    /// The number of a host's peer in the dump's [`Node::others`](crate::Node::others); `None` for events
-    /// without a peer.
+    /// Returns the number of a host's peer in the dump's [`Node::others`](crate::Node::others), or `None` for
+    /// events without a peer.
     #[must_use]
     pub const fn peer(self) -> Option<u16> {
         if self.0[0] == 0 { None } else { Some(self.0[0]) }
     }
 
-    /// Encodes the priority of a received packet for [`Place::at_host`]; `None` if the driver does not report
-    /// it.
+    /// Encodes the priority of a received packet for [`Place::at_host`]. Pass `None` if the driver does not
+    /// report the priority.
     #[inline]
     #[must_use]
     pub const fn priority_received(priority: Option<u8>) -> u8 {
@@ -68,34 +69,34 @@ impl Place {
         }
     }
 
-    /// The priority of a host's packet; 0 for a received packet of unknown priority.
+    /// Returns the priority of a host's packet, or 0 for a received packet of unknown priority.
     #[must_use]
     pub const fn priority(self) -> u8 {
         self.0[1] as u8 & PRIORITY_BITS
     }
 
-    /// The priority of a packet on arrival, for
+    /// Returns the priority of a packet on arrival, for
     /// [`EventKind::PacketReceived`](crate::EventKind::PacketReceived) and
-    /// [`EventKind::DeviceReceived`](crate::EventKind::DeviceReceived). `None` if it is unknown, as in older
-    /// traces.
+    /// [`EventKind::DeviceReceived`](crate::EventKind::DeviceReceived), or `None` if it is unknown, as in
+    /// older traces.
     #[must_use]
     pub const fn received_priority(self) -> Option<u8> {
         if self.0[1] as u8 & PRIORITY_KNOWN == 0 { None } else { Some(self.priority()) }
     }
 
-    /// The host's endpoint that recorded the event, from 0.
+    /// Returns the host's endpoint that recorded the event, from 0.
     #[must_use]
     pub const fn endpoint(self) -> u8 {
         (self.0[1] >> 8) as u8
     }
 
-    /// The core on which a host recorded the event; `None` if unknown.
+    /// Returns the core on which a host recorded the event, or `None` if unknown.
     #[must_use]
     pub const fn core(self) -> Option<u16> {
         self.0[2].checked_sub(1)
     }
 
-    /// The same place with another peer.
+    /// Returns the same place with another peer.
     pub(crate) const fn of_peer(self, peer: u16) -> Place {
         Place([peer, self.0[1], self.0[2]])
     }

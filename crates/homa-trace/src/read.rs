@@ -8,17 +8,17 @@ use crate::node::Node;
 use crate::trace::Record;
 
 const HEADER_WORDS: usize = DUMP_HEADER_BYTES / 8;
-/// Bytes per read: memory grows only with the records that actually arrive.
+/// Bytes per read. Memory grows only with the records that actually arrive.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// Why bytes are not a dump that this version can read.
+/// Reasons why bytes are not a dump that this version can read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DumpError {
     /// The bytes do not begin with [`DUMP_MAGIC`].
     #[error("not a Homa trace: the file does not begin with its magic bytes")]
     NotADump,
-    /// Another version of the format.
+    /// The dump has another version of the format.
     #[error(
         "this trace has format version {found}, and only version {DUMP_VERSION} can be read: use the release that wrote it"
     )]
@@ -37,15 +37,15 @@ pub enum DumpError {
     /// There are more bytes than the header announces.
     #[error("bytes follow the end of the trace: one trace was expected, or this file is damaged")]
     TrailingBytes,
-    /// The bytes were damaged.
+    /// The bytes are damaged.
     #[error("the trace is damaged: its {what} is wrong; copy or record it again")]
     Corrupt {
-        /// The part that shows the damage.
+        /// The part in which the damage was found.
         what: &'static str,
     },
 }
 
-/// Why no dumps can be read from a file.
+/// Reasons why no dumps can be read from a file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -57,7 +57,7 @@ pub enum ReadError {
     Dump(#[from] DumpError),
 }
 
-/// Reads the one complete dump in these bytes, which may contain nothing else.
+/// Reads the single complete dump in these bytes, which must contain nothing else.
 ///
 /// # Errors
 /// The first defect found; see [`DumpError`].
@@ -71,8 +71,8 @@ pub fn read_dump(bytes: &[u8]) -> Result<Dump, DumpError> {
     if rest.is_empty() { Ok(dump) } else { Err(DumpError::TrailingBytes) }
 }
 
-/// Reads all dumps of a file, at least one. Memory grows with the bytes present, not with the size that a
-/// header announces. Makes large reads.
+/// Reads all dumps of a file, at least one. Memory grows with the bytes that are present, not with the size
+/// that a header announces. Reads in large pieces, so the file needs no buffering.
 ///
 /// # Errors
 /// The first error of the file, or the first defect in it.
@@ -87,7 +87,7 @@ pub fn read_dumps(file: &mut impl Read) -> Result<Vec<Dump>, ReadError> {
     Ok(dumps)
 }
 
-/// The next dump; `None` at the end.
+/// Reads the next dump. Returns `None` at the end of the file.
 fn read_one(file: &mut impl Read) -> Result<Option<Dump>, ReadError> {
     let mut header = [0; DUMP_HEADER_BYTES];
     let found = fill(file, &mut header)?;
@@ -120,7 +120,7 @@ fn read_one(file: &mut impl Read) -> Result<Option<Dump>, ReadError> {
     let mut records = Vec::new();
     let mut part = [0; 4];
     let mut filled = 0;
-    // This cannot overflow: the total, which is larger, fits.
+    // This cannot overflow, because even the total, which is larger, has not overflowed.
     body.words(count * 4, |word| {
         part[filled] = word;
         filled = (filled + 1) % 4;
@@ -148,13 +148,13 @@ fn read_one(file: &mut impl Read) -> Result<Option<Dump>, ReadError> {
     }))
 }
 
-/// The words of a header with correct magic, version, record size and rate.
+/// Returns the words of a header after checking magic, version, record size and rate.
 fn checked_header(bytes: &[u8]) -> Result<[u64; HEADER_WORDS], DumpError> {
     let magic = &bytes[..bytes.len().min(DUMP_MAGIC.len())];
     if !DUMP_MAGIC.starts_with(magic) {
         return Err(DumpError::NotADump);
     }
-    // Check the version before the length: another version may have a shorter header.
+    // Check the version before the length, because another version may have a shorter header.
     if let Some(version) = bytes.get(8..10) {
         let found = u16::from_le_bytes([version[0], version[1]]);
         if found != DUMP_VERSION {
@@ -176,7 +176,7 @@ fn checked_header(bytes: &[u8]) -> Result<[u64; HEADER_WORDS], DumpError> {
     Ok(words)
 }
 
-/// A reader for the part after a header.
+/// A reader for the bytes after a header.
 struct BodyReader<'a, R> {
     file: &'a mut R,
     checksum: Checksum,

@@ -5,8 +5,8 @@ use crate::dump::Dump;
 use crate::node::{Node, this_machine};
 use crate::trace::{Record, Trace};
 
-/// The records of a trace, copied in parts. A recording thread waits for one part at most, and not for the
-/// other work of a dump.
+/// The records of a trace, copied in parts. A recording thread waits at most for the copy of one part, and
+/// never for the rest of a dump's work.
 ///
 /// ```
 /// use homa_trace::{Clock, EventKind, Node, Snapshot, Trace};
@@ -23,9 +23,9 @@ use crate::trace::{Record, Trace};
 pub struct Snapshot {
     clock: Clock,
     start: Anchor,
-    /// The next record to copy, counted from the first ever written.
+    /// Position of the next record to copy, counted from the first record ever written.
     next: u64,
-    /// The end of the records to copy, exclusive.
+    /// Position of the end of the records to copy, exclusive.
     end: u64,
     /// Records that were overwritten before they were copied.
     overwritten: u64,
@@ -33,7 +33,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// A snapshot of the records that the trace holds now, with none copied yet.
+    /// Makes a snapshot of the records that the trace holds now. None are copied yet.
     #[must_use]
     pub fn new(trace: &Trace) -> Snapshot {
         let next = trace.overwritten();
@@ -52,13 +52,14 @@ impl Snapshot {
         let left = (self.end - self.next) as usize;
         self.records.reserve_exact(left);
         let copied = self.records.len();
-        // The kernel may provide zeroed memory without touching it; these values are not zero.
+        // The kernel may provide zeroed memory without mapping its pages. These values are not zero, so
+        // writing them maps the pages.
         self.records.resize(copied + left, Record { kind: u16::MAX, ..Record::default() });
         self.records.truncate(copied);
     }
 
-    /// Copies up to `most` further records. Returns whether all are copied. Records that the trace overwrote
-    /// meanwhile count as overwritten.
+    /// Copies up to `most` more records. Returns whether all records are copied. Records that the trace has
+    /// overwritten in the meantime count as overwritten.
     pub fn copy_part(&mut self, trace: &Trace, most: usize) -> bool {
         let first = self.next.max(trace.overwritten()).min(self.end);
         self.overwritten += first - self.next;
@@ -69,10 +70,10 @@ impl Snapshot {
         self.next == self.end
     }
 
-    /// The copied records in order of time, as a dump of this node.
+    /// Returns the copied records, sorted by time, as a dump of this node.
     ///
-    /// With [`Clock::Tsc`], the counter's rate is measured from the creation of the trace until now. For a
-    /// trace younger than 10 ms, this busy-waits until it is that old.
+    /// With [`Clock::Tsc`], the counter's rate is measured from the creation of the trace until now. If the
+    /// trace is younger than 10 ms, this function busy-waits until the trace is that old.
     #[must_use]
     pub fn dump(mut self, mut node: Node) -> Dump {
         let (frequency_hz, calibration_span_ns) = match self.clock {
@@ -82,7 +83,7 @@ impl Snapshot {
         if self.start.monotonic_ns != 0 && node.machine == 0 {
             node.machine = this_machine();
         }
-        // Records with a time taken earlier were written after records of a later time.
+        // A record whose time was taken earlier may have been written after records of a later time.
         self.records.sort_by_key(|record| record.time);
         Dump {
             node,

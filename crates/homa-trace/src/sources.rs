@@ -1,4 +1,4 @@
-//! The clocks of this machine that a program can read, for comparisons.
+//! The clocks of this machine that a program can read, for comparing them.
 
 use crate::clock::{Clock, monotonic_raw_ns, tsc};
 use crate::os::{SystemClock, clock_ns, time_of_day_ns};
@@ -23,7 +23,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// Every source.
+    /// All sources.
     pub const ALL: [Source; 7] = [
         Source::Tsc,
         Source::MonotonicRaw,
@@ -34,7 +34,7 @@ impl Source {
         Source::RealtimeCoarse,
     ];
 
-    /// Its usual name in programs.
+    /// Returns the usual name of the source in programs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -48,13 +48,13 @@ impl Source {
         }
     }
 
-    /// Whether this machine has it. The counter counts only if it is invariant.
+    /// Returns whether this machine has the source. The counter must be invariant.
     #[must_use]
     pub fn is_available(self) -> bool {
         self != Source::Tsc || Clock::Tsc.available() == Clock::Tsc
     }
 
-    /// Its current value: nanoseconds, or ticks of the counter.
+    /// Returns the current value of the source: nanoseconds, or ticks of the counter.
     #[inline]
     #[must_use]
     pub fn now(self) -> u64 {
@@ -80,7 +80,7 @@ mod tests {
             let before = source.now();
             assert!(before > 0 && (source.now() >= before || source == Source::Realtime), "{source:?}");
         }
-        // Whole microseconds are a property of the time of day only.
+        // Only the time of day is in whole microseconds.
         assert_eq!(Source::TimeOfDay.now() % 1_000, 0);
         for (coarse, fine) in [
             (Source::MonotonicCoarse, Source::Monotonic),

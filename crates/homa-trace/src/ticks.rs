@@ -5,8 +5,8 @@ use crate::os::{SystemClock, clock_ns};
 
 /// The cheapest clock of this machine: the time stamp counter if it is invariant, else `CLOCK_MONOTONIC_RAW`.
 ///
-/// It counts ticks, whose duration [`Ticks::rate`] measures. Copies are the same clock. Between processors
-/// the counter agrees as well as Linux requires for its own clock source.
+/// The clock counts ticks, whose duration [`Ticks::rate`] measures. All copies represent the same clock. The
+/// counters of different processors agree as closely as Linux requires of its own clock source.
 ///
 /// ```
 /// let ticks = homa_trace::Ticks::start();
@@ -45,18 +45,19 @@ impl Ticks {
         self.clock
     }
 
-    /// The time in ticks. The counter is read without a fence, so that loads and stores may be reordered
-    /// around it.
+    /// Returns the time in ticks. The counter is read without a fence, so loads and stores may be reordered
+    /// around the read.
     #[inline]
     #[must_use]
     pub fn now(&self) -> u64 {
         if self.clock == Clock::Tsc { tsc() } else { monotonic_raw_ns() }
     }
 
-    /// Reads this clock and the system's real-time clock together, to convert nearby real-time stamps.
+    /// Reads this clock and the system's real-time clock together, so that real-time stamps close to the
+    /// reading can be converted.
     ///
-    /// It reads two of the system's clocks, with or without system calls, and this clock before and after
-    /// each. An interrupted reading is repeated.
+    /// Reads two of the system's clocks, with or without system calls, and this clock before and after each.
+    /// An interrupted reading is repeated.
     #[must_use]
     pub fn beside_real_time(&self) -> RealTime {
         let mut best = RealTime { ticks: 0, real_ns: 0, hz: NS_PER_S, error_ticks: u64::MAX };
@@ -76,15 +77,15 @@ impl Ticks {
         best
     }
 
-    /// Like [`Ticks::rate`], over the time so far, however short, so that it never waits. After a millisecond
-    /// the error is a 10,000th.
+    /// Like [`Ticks::rate`], but uses the time that has passed so far, however short, and so never waits.
+    /// After a millisecond the error is a 10,000th.
     #[must_use]
     pub fn rate_so_far(&self) -> TickRate {
         if self.clock != Clock::Tsc {
             return TickRate { hz: NS_PER_S };
         }
-        // Use the best of several readings. With single readings, a thread that lost its processor in between
-        // got such a rate that a time some milliseconds ago was off by tens of microseconds.
+        // Use the best of several readings. With a single reading, a thread that was preempted in the middle
+        // got such a wrong rate that a time a few milliseconds ago was off by tens of microseconds.
         let now = Anchor::within(2 * GOOD_PAIR_TICKS);
         let passed_ns = u128::from(now.monotonic_ns.saturating_sub(self.start.monotonic_ns)).max(1);
         let passed = u128::from(now.time.saturating_sub(self.start.time)).max(1);
@@ -92,8 +93,8 @@ impl Ticks {
         TickRate { hz: hz.max(1) }
     }
 
-    /// The rate, measured from [`Ticks::start`] until now; a longer time gives a better rate. Busy-waits some
-    /// milliseconds if the time is too short for a measurement.
+    /// Returns the rate, measured from [`Ticks::start`] until now; a longer time gives a more accurate rate.
+    /// Busy-waits for a few milliseconds if the time is too short for a measurement.
     #[must_use]
     pub fn rate(&self) -> TickRate {
         let hz = if self.clock == Clock::Tsc { calibrate(self.start).0 } else { NS_PER_S };
@@ -105,11 +106,12 @@ const NS_PER_S: u64 = 1_000_000_000;
 
 const REAL_TIME_TRIES: usize = 4;
 
-/// Maximum error of an uninterrupted pair of readings, half of its duration, in ticks: 200 ns at 5 GHz.
+/// Maximum error of an uninterrupted pair of readings, which is half of its duration, in ticks: 200 ns at 5
+/// GHz.
 const GOOD_PAIR_TICKS: u64 = 1_000;
 
-/// A simultaneous reading of a trace's clock and of the real-time clock. The latter is set and slewed, so the
-/// pair is of no use over longer times.
+/// A simultaneous reading of a trace's clock and of the real-time clock. The real-time clock may be set and
+/// slewed, so the pair is useless over longer times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RealTime {
     ticks: u64,
@@ -119,9 +121,9 @@ pub struct RealTime {
 }
 
 impl RealTime {
-    /// Converts a time of the real-time clock in nanoseconds to ticks. The error is half of the time of
-    /// reading both clocks, some 50 ns, plus a 2,000th of the distance from the reading. That fraction is the
-    /// maximum rate at which the system slews its clock.
+    /// Converts a time of the real-time clock in nanoseconds to ticks. The error is half of the time that it
+    /// took to read both clocks, about 50 ns, plus a 2,000th of the distance from the reading. That fraction
+    /// is the maximum rate at which the system slews its clock.
     #[must_use]
     pub fn ticks(&self, real_ns: u64) -> u64 {
         let distance_ns = i128::from(real_ns) - i128::from(self.real_ns);
@@ -196,8 +198,8 @@ mod tests {
         let begin = (ticks.now(), monotonic_raw_ns());
         let rate = ticks.rate();
         let (passed, real) = (rate.ns(ticks.now() - begin.0), monotonic_raw_ns() - begin.1);
-        // An interruption between the reads of the two clocks may be long, but it adds nearly the same time
-        // to both.
+        // An interruption between reading the two clocks may be long, but it adds nearly the same time to
+        // both.
         assert!(passed > 0 && real > 0 && passed < 10 * real && real < 10 * passed, "{passed} and {real} ns");
     }
 }

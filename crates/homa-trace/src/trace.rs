@@ -6,20 +6,20 @@ use crate::os::core_plus_one;
 use crate::place::Place;
 use crate::ticks::Ticks;
 
-/// Maximum size of a ring in records: 512 MiB of memory. [`Trace::new`] limits its argument to this.
+/// Maximum size of a ring in records: 512 MiB of memory. [`Trace::new`] limits its argument to this value.
 pub const MAX_RECORDS: usize = 1 << 24;
 
-/// Maximum number of records of a [stage](Trace::begin_stage) with the same time: the records of a few
-/// packets, made in less than a microsecond. Without the limit, the wait of a burst's packets for each other
-/// would not show.
+/// Maximum number of records in one [stage](Trace::begin_stage) that share a timestamp: enough for a few
+/// packets, processed in less than a microsecond. A higher limit would hide the time that packets of a burst
+/// spend queued behind each other.
 const STAGE_RECORDS: u8 = 16;
 
 /// One event, 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Record {
-    /// The time in ticks of the trace's clock: nanoseconds, except with [`Clock::Tsc`], whose rate is in the
-    /// dump.
+    /// The time in ticks of the trace's clock. Ticks are nanoseconds, except with [`Clock::Tsc`], whose rate
+    /// is in the dump.
     pub time: u64,
     /// The RPC's id, or 0 for events without an RPC.
     pub id: u64,
@@ -39,7 +39,7 @@ impl Record {
     /// Size of a record, in memory and in a dump.
     pub const BYTES: usize = 32;
 
-    /// The kind, or `None` if a newer version recorded a kind that this version does not know.
+    /// Returns the kind, or `None` if a newer version recorded a kind unknown to this version.
     #[inline]
     #[must_use]
     pub fn event(&self) -> Option<EventKind> {
@@ -75,7 +75,7 @@ impl Record {
 #[derive(Debug)]
 pub struct Trace {
     ring: Box<[Record]>,
-    /// Number of records ever written. The next one goes to this position modulo the ring's length.
+    /// Number of records ever written. The next record is written at this position modulo the ring's length.
     written: u64,
     recording: bool,
     clock: Clock,
@@ -85,13 +85,13 @@ pub struct Trace {
     last_time: u64,
     /// The last time read in a stage.
     stage_time: u64,
-    /// How many more records share `stage_time`, or `None` if each record has its own time.
+    /// Number of further records that share `stage_time`, or `None` if each record has its own time.
     stage_left: Option<u8>,
     /// The core on which the recorder runs, plus one; 0 if unknown.
     core_plus_one: u16,
     /// Whether the next record must read the core again.
     core_is_old: bool,
-    /// The host's endpoint that the trace belongs to.
+    /// The host's endpoint to which the trace belongs.
     endpoint: u8,
 }
 
@@ -102,7 +102,7 @@ impl Default for Trace {
 }
 
 impl Trace {
-    /// A trace that records nothing and allocates no memory.
+    /// Returns a trace that records nothing and allocates no memory.
     #[must_use]
     pub fn off() -> Trace {
         Trace {
@@ -121,8 +121,8 @@ impl Trace {
         }
     }
 
-    /// A trace that keeps the last `records` events, rounded up to a power of two and limited to 1 to
-    /// [`MAX_RECORDS`].
+    /// Makes a trace that keeps the last `records` events. The number is rounded up to a power of two and
+    /// limited to 1 to [`MAX_RECORDS`].
     ///
     /// Allocates and touches the whole ring (32 bytes per record), so that recording causes no page fault.
     #[must_use]
@@ -138,8 +138,8 @@ impl Trace {
         };
         let records = records.clamp(1, MAX_RECORDS).next_power_of_two();
         let mut ring = vec![Record::default(); records].into_boxed_slice();
-        // The kernel may provide zeroed memory without touching it. A write that the compiler cannot drop
-        // maps its pages.
+        // The kernel may provide zeroed memory without mapping its pages. A write that the compiler cannot
+        // remove maps them.
         for record in &mut ring {
             std::hint::black_box(&mut *record).kind = 0;
         }
@@ -147,8 +147,8 @@ impl Trace {
     }
 
     /// Like [`new`](Trace::new) with [`Clock::Virtual`], for a virtual clock that was zero at this time of
-    /// `CLOCK_MONOTONIC_RAW` and runs at its rate. The times of its dump can be compared with other dumps of
-    /// the machine.
+    /// `CLOCK_MONOTONIC_RAW` and runs at the same rate. The times of the trace's dump can be compared with
+    /// other dumps of the machine.
     #[must_use]
     pub fn since(records: usize, zero_ns: u64) -> Trace {
         let start = Anchor { time: 0, monotonic_ns: zero_ns };
@@ -161,7 +161,7 @@ impl Trace {
         self.record_with(kind, id, a, b, 0, 0);
     }
 
-    /// Records an event of a host now, for the peer of this number and a packet of this priority.
+    /// Records an event of a host now, for the peer with this number and a packet of this priority.
     #[inline]
     pub fn record_with(&mut self, kind: EventKind, id: u64, a: u32, b: u32, peer: u16, priority: u8) {
         if self.recording {
@@ -178,8 +178,8 @@ impl Trace {
         }
     }
 
-    /// Not inlined, so that a trace that does not record costs only a branch per event. Inlined, it would be
-    /// a fifth of the code around it.
+    /// Not inlined, so that a trace that does not record costs only a branch per event. Inlined, this
+    /// function would account for a fifth of the code around it.
     #[inline(never)]
     fn record_live(&mut self, kind: EventKind, id: u64, a: u32, b: u32, peer: u16, priority: u8) {
         let (now, place) = (self.now(), self.place(peer, priority));
@@ -188,9 +188,9 @@ impl Trace {
 
     /// Begins a stage of the work: the next record reads the clock, and the following records share its time,
     /// because reading the clock is most of the cost of a record. The clock is read again after every few
-    /// records, so that a time is never off by more than a microsecond of work.
+    /// records, so that no time is off by more than a microsecond of work.
     ///
-    /// Call this where one step of the work ends and another begins; without a call, each record reads the
+    /// Call this where one step of the work ends and another begins. Without a call, each record reads the
     /// clock. Does nothing with [`Clock::Virtual`], which costs nothing to read.
     #[inline]
     pub fn begin_stage(&mut self) {
@@ -199,7 +199,7 @@ impl Trace {
         }
     }
 
-    /// Like [`begin_stage`](Trace::begin_stage), at a time that was just read from the clock of
+    /// Like [`begin_stage`](Trace::begin_stage), with a time that was just read from the clock of
     /// [`Trace::ticks`].
     #[inline]
     pub fn begin_stage_at(&mut self, time: u64) {
@@ -209,14 +209,14 @@ impl Trace {
         }
     }
 
-    /// Records an event with the time of the previous one, for a part of the same step.
+    /// Records an event with the time of the previous record, for an event that is part of the same step.
     #[inline]
     pub fn record_again(&mut self, kind: EventKind, id: u64, a: u32, b: u32, place: Place) {
         self.record_stamped(self.last_time, kind, id, a, b, place);
     }
 
-    /// Records an event with a time that was read earlier from the clock of [`Trace::ticks`], when the trace
-    /// was not available. The ring is then not in order of time, but a dump is.
+    /// Records an event with a time that was read from the clock of [`Trace::ticks`] earlier, when the trace
+    /// was not available. The ring is then not sorted by time, but a dump is.
     #[inline]
     pub fn record_stamped(&mut self, time: u64, kind: EventKind, id: u64, a: u32, b: u32, place: Place) {
         if self.recording {
@@ -224,7 +224,7 @@ impl Trace {
         }
     }
 
-    // A separate function, so that a trace that does not record costs only a branch.
+    // A separate function, so that a trace that does not record costs only a branch per event.
     #[inline]
     fn push(&mut self, time: u64, kind: EventKind, id: u64, a: u32, b: u32, place: Place) {
         // While recording, the length is a power of two and not zero, so the masked index is below it.
@@ -235,13 +235,13 @@ impl Trace {
         self.last_time = self.last_time.max(time);
     }
 
-    /// Sets the host's endpoint for the following records; the default is the first endpoint.
+    /// Sets the host's endpoint for the following records. The default is the first endpoint.
     pub fn set_endpoint(&mut self, endpoint: u8) {
         self.endpoint = endpoint;
     }
 
-    /// The place of an event at this host: the number of the peer (0 for none), the priority, the endpoint
-    /// and the core. The core is read at the first event of each turn ([`Trace::begin_turn`]).
+    /// Returns the place of an event at this host: the number of the peer (0 for none), the priority, the
+    /// endpoint and the core. The core is read at the first event of each turn ([`Trace::begin_turn`]).
     #[inline]
     #[must_use]
     pub fn place(&mut self, peer: u16, priority: u8) -> Place {
@@ -251,29 +251,29 @@ impl Trace {
         Place::at_host(peer, priority, self.endpoint, self.core_plus_one)
     }
 
-    /// Begins a turn of the calling thread: begins a stage, and forgets the core. Reading the core for each
-    /// record would add a quarter to its cost. Does nothing with [`Clock::Virtual`].
+    /// Begins a turn of the calling thread: begins a stage, and marks the known core as outdated. Reading the
+    /// core for each record would add a quarter to a record's cost. Does nothing with [`Clock::Virtual`].
     #[inline]
     pub fn begin_turn(&mut self) {
         self.core_is_old = self.clock != Clock::Virtual;
         self.begin_stage();
     }
 
-    /// The clock of a live trace, for threads without access to the trace; `None` if the trace is off or has
-    /// [`Clock::Virtual`].
+    /// Returns the clock of a live trace, for threads without access to the trace, or `None` if the trace is
+    /// off or uses [`Clock::Virtual`].
     #[must_use]
     pub fn ticks(&self) -> Option<Ticks> {
         (!self.is_off() && self.clock != Clock::Virtual).then(|| Ticks::of(self.clock, self.start))
     }
 
-    /// The latest time of all records, in ticks; the start of the trace if there are none.
+    /// Returns the latest time of all records, in ticks, or the start of the trace if there are none.
     #[inline]
     #[must_use]
     pub fn last_time(&self) -> u64 {
         self.last_time
     }
 
-    /// The time of the next record.
+    /// Returns the time of the next record.
     #[inline]
     fn now(&mut self) -> u64 {
         match self.stage_left {
@@ -305,8 +305,9 @@ impl Trace {
         self.virtual_now_ns = now_ns;
     }
 
-    /// Records [`EventKind::Freeze`] for this RPC and stops recording, so that the events before it are not
-    /// overwritten. `cause` is that event's `a`. Does nothing if the trace is off or frozen already.
+    /// Records [`EventKind::Freeze`] for this RPC and stops recording, so that the events before the freeze
+    /// are not overwritten. `cause` is the freeze event's argument `a`. Does nothing if the trace is off or
+    /// already frozen.
     pub fn freeze(&mut self, id: u64, cause: u32) {
         self.begin_stage();
         self.record(EventKind::Freeze, id, cause, 0);
@@ -319,7 +320,7 @@ impl Trace {
         self.recording = !self.ring.is_empty();
     }
 
-    /// Whether the trace records events: it is neither off nor frozen.
+    /// Returns whether the trace records events, that is, whether it is neither off nor frozen.
     #[inline]
     #[must_use]
     pub fn is_recording(&self) -> bool {
@@ -344,7 +345,7 @@ impl Trace {
         self.ring.len()
     }
 
-    /// Records in the ring.
+    /// Returns the number of records in the ring.
     #[must_use]
     pub fn len(&self) -> usize {
         self.written.min(self.ring.len() as u64) as usize
@@ -356,7 +357,7 @@ impl Trace {
         self.written == 0
     }
 
-    /// Records that newer ones have overwritten.
+    /// Returns the number of records that newer ones have overwritten.
     #[must_use]
     pub fn overwritten(&self) -> u64 {
         self.written - self.len() as u64
@@ -479,7 +480,7 @@ mod tests {
         note(&mut trace, STAGE_RECORDS);
         let first = times(&trace)[0];
         assert!(times(&trace).iter().all(|time| *time == first));
-        // The clock counts nanoseconds; the loop ensures a later time.
+        // The clock counts nanoseconds. The loop waits until the time has changed.
         while monotonic_raw_ns() == first {}
         note(&mut trace, 1);
         let second = times(&trace)[usize::from(STAGE_RECORDS)];

@@ -28,7 +28,7 @@ pub struct BatchSummary {
 }
 
 impl Batches {
-    /// Adds a batch of this many packets. 0 packets do not count as a batch.
+    /// Adds a batch of this many packets. A batch of 0 packets is not counted.
     pub fn add(&mut self, packets: usize) {
         if packets > 0 {
             self.count += 1;
@@ -45,7 +45,7 @@ impl Batches {
         self.classes.iter_mut().zip(other.classes).for_each(|(sum, more)| *sum += more);
     }
 
-    /// The statistics; `None` if there was no batch.
+    /// Returns the statistics, or `None` if there was no batch.
     pub fn summary(&self) -> Option<BatchSummary> {
         let share = |count: u64| count as f64 / self.count as f64;
         (self.count > 0).then(|| BatchSummary {

@@ -10,7 +10,7 @@ use crate::switch::place::SWITCH_DEVICES;
 
 const NAME: &str = "br0";
 
-/// Number of alternations between time with the bridge and time without.
+/// Number of alternations between measuring with and without the bridge.
 const TURNS: u32 = 3;
 
 impl Bench<'_> {
@@ -22,7 +22,7 @@ impl Bench<'_> {
         let made = self.place.ip_at_switch(&format!("link add {NAME} type bridge"));
         made.context("the kernel has no bridge")?;
         let seen = self.alternate();
-        // If the deletion fails, the bridge disappears with its namespace.
+        // If the deletion fails, the bridge is removed together with its namespace.
         let _ = self.place.ip_at_switch(&format!("link del {NAME}"));
         seen
     }
@@ -62,10 +62,10 @@ impl Bench<'_> {
             .try_for_each(|device| self.place.ip_at_switch(&format!("link set {device} {master}")))
     }
 
-    /// Sends for a part of the slice. Returns the time of the sends, without the sink's work, and the number
+    /// Sends for a part of the slice. Returns the time spent sending, without the sink's work, and the number
     /// of frames sent and arrived.
     fn send(&mut self) -> (Duration, usize, usize) {
-        // Frames of an earlier variant.
+        // Discards frames of an earlier variant.
         while self.load.arrived_at(SINK) > 0 {}
         let bytes = bulk_frame_from(SOURCE, self.bytes);
         let end = self.load.now() + self.slice / (2 * TURNS);

@@ -1,4 +1,5 @@
-//! The queue through which one thread hands packets to another, and through which their buffers return.
+//! The queue through which one thread hands packets to another, and through which the packets' buffers
+//! return.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -7,8 +8,8 @@ use std::time::Duration;
 
 use super::variants::Lock;
 
-/// Capacity of a channel in batches, and of a queue in packets: more than the packets that wait for a bridge
-/// when it starts.
+/// Capacity of a channel in batches and of a queue in packets: larger than the number of packets queued for a
+/// bridge when it starts.
 const ROOM: usize = 1_024;
 
 /// A packet in its own buffer.
@@ -32,7 +33,7 @@ pub enum LineReceiver {
     Queue(Queue, Lock),
 }
 
-/// Makes a line with this locking.
+/// Makes a line with this granularity of locks.
 pub fn line(lock: Lock) -> (LineSender, LineReceiver) {
     match lock {
         Lock::None => {
@@ -47,13 +48,13 @@ pub fn line(lock: Lock) -> (LineSender, LineReceiver) {
 }
 
 fn locked(queue: &Queue) -> MutexGuard<'_, VecDeque<Packet>> {
-    // A panic of the lock's holder cannot leave a queue of packets inconsistent.
+    // A panic in the thread that holds the lock cannot leave the queue inconsistent.
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl LineSender {
-    /// Hands a batch over and leaves an empty vector. Packets without room are dropped: a fast sender must
-    /// not wait for a slow receiver. Returns the number of dropped packets.
+    /// Hands a batch over and leaves an empty vector. Packets that do not fit are dropped, because a fast
+    /// sender must not wait for a slow receiver. Returns the number of dropped packets.
     pub fn put(&self, batch: &mut Vec<Packet>) -> usize {
         match self {
             LineSender::Channel(sender) => match sender.try_send(std::mem::take(batch)) {
@@ -81,8 +82,8 @@ fn enter(queue: &mut VecDeque<Packet>, packet: Packet) -> usize {
 }
 
 impl LineReceiver {
-    /// Takes a batch; empty if there is none. `most` limits the packets taken from a queue; a channel returns
-    /// batches as they were sent.
+    /// Takes a batch, or nothing if there is none. `most` limits the packets taken from a queue. A channel
+    /// returns batches as they were sent.
     pub fn take(&self, most: usize, into: &mut Vec<Packet>) {
         match self {
             LineReceiver::Channel(receiver) => {
@@ -104,8 +105,8 @@ impl LineReceiver {
         }
     }
 
-    /// Takes a batch as [`LineReceiver::take`] does. A channel sleeps until a batch arrives, for at most
-    /// `longest`; a queue returns at once, because it cannot wake its receiver.
+    /// Takes a batch like [`LineReceiver::take`]. A channel waits up to `longest` for a batch. A queue
+    /// returns at once, because it cannot wake its receiver.
     pub fn wait(&self, most: usize, longest: Duration, into: &mut Vec<Packet>) {
         match self {
             LineReceiver::Channel(receiver) => {

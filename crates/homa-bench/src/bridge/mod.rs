@@ -1,8 +1,8 @@
 //! Ways to build a bridge, measured side by side on the same devices.
 //!
-//! The bridge's own speed is measured with frames that are already queued, as in `homa bench switch`: the
-//! source sleeps while the bridge works. Sizes of batches are counted while the source sends, since queued
-//! frames always fill the batches.
+//! The bridge's own speed is measured with frames that are already queued, as in `homa bench switch`, while
+//! the source sleeps. Batch sizes are counted while the source sends, since frames queued in advance always
+//! fill the batches.
 
 mod batches;
 mod kernel;
@@ -27,7 +27,7 @@ use run::Bench;
 use variants::{BASELINE, ForwardingThreads};
 pub use variants::{VARIANTS, Variant};
 
-/// Time to open devices twice and to wait until frames pass.
+/// Time to open the devices twice and to wait until frames pass.
 const SETUP: Duration = Duration::from_millis(300);
 
 /// The settings of the bridge measurements.
@@ -39,14 +39,15 @@ pub struct Options {
     pub path: PortPath,
     /// Length of the frames in bytes without the check sequence: 64 to 1514.
     pub frame_bytes: u16,
-    /// Measured time of each variant in a repetition: at least 20 ms.
+    /// Measured time of each variant per repetition, at least 20 ms.
     pub slice: Duration,
-    /// Repetitions of all variants, which take turns: at least 1.
+    /// Number of repetitions, at least 1. In each of them, all variants take turns.
     pub repetitions: u32,
 }
 
 impl Default for Options {
-    /// All variants with the shortest frames, over AF_XDP in the generic mode that every device supports.
+    /// Measures all variants with the shortest frames, over AF_XDP in generic mode, which every device
+    /// supports.
     fn default() -> Options {
         Options {
             variants: Vec::new(),
@@ -58,14 +59,14 @@ impl Default for Options {
     }
 }
 
-/// The baseline, followed by the named variants, or by all if none is named.
+/// Returns the baseline, followed by the named variants, or by all variants if none is named.
 fn chosen(named: &[Variant]) -> Vec<Variant> {
     let others = VARIANTS.into_iter().filter(|variant| *variant != BASELINE);
     let others = others.filter(|variant| named.is_empty() || named.contains(variant));
     [BASELINE].into_iter().chain(others).collect()
 }
 
-/// Measures the variants. Results are not judged: a slow variant is no error.
+/// Measures the variants. Results are not judged: a slow variant is not an error.
 ///
 /// # Errors
 /// A privilege is missing, or a device cannot be made.

@@ -1,4 +1,4 @@
-//! A bridge with two threads, one for each device. A thread hands the packets that it receives to the peer
+//! A bridge with two threads, one per device. Each thread hands the packets that it receives to the peer
 //! thread, which sends them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use super::variants::{Lock, Variant};
 use crate::switch::PortPath;
 use crate::switch::place::SWITCH_DEVICES;
 
-/// Number of packets that both halves have received, and have finished with.
+/// Number of packets that both halves have received, and number that they have finished with.
 #[derive(Debug, Default)]
 struct PacketCounts {
     came: AtomicU64,
@@ -25,18 +25,18 @@ struct PacketCounts {
 
 /// One thread of the bridge.
 pub struct BridgeHalf {
-    /// The half's only device.
+    /// The device of this half.
     frames: Frames,
-    /// Index of the half and its device: 0 or 1.
+    /// Index of this half and of its device: 0 or 1.
     number: usize,
     own_table: Switch<()>,
     common_table: Arc<Mutex<Switch<()>>>,
     variant: Variant,
     to_other: LineSender,
     from_other: LineReceiver,
-    /// Returns buffers of packets that came from the peer half.
+    /// Returns the buffers of packets that came from the peer half.
     give_back: LineSender,
-    /// Our own buffers, returned by the peer half.
+    /// Receives this half's own buffers back from the peer half.
     get_back: LineReceiver,
     pool: Vec<Packet>,
     /// Empty batches for reuse.
@@ -74,7 +74,7 @@ pub fn open_both(variant: Variant, port_path: PortPath) -> Result<[BridgeHalf; 2
         };
         anyhow::Ok(half)
     };
-    // The buffers of each direction return by a line of their own.
+    // In each direction, a separate line returns the buffers.
     let first = half(0, (there.0, back.1), (back_free.0, there_free.1))?;
     let second = half(1, (back.0, there.1), (there_free.0, back_free.1))?;
     Ok([first, second])
@@ -91,8 +91,8 @@ impl BridgeHalf {
         self.count.came.load(Ordering::Acquire) > self.done()
     }
 
-    /// Polls the device and the line once. Returns whether either had packets. If neither had, `wait` is the
-    /// maximum time to sleep at the line.
+    /// Polls the device and the line once. Returns whether either had packets. If neither had any, sleeps at
+    /// the line for at most `wait`.
     pub fn poll_once(&mut self, wait: Option<Duration>) -> bool {
         let took = self.take();
         let gave = self.send_line_packets(wait.filter(|_| !took));
@@ -145,7 +145,7 @@ impl BridgeHalf {
         if count == 0 {
             self.empty.push(batch);
         } else {
-            // Buffers for which the line has no room are freed.
+            // Buffers that do not fit in the line are freed.
             self.give_back.put(&mut batch);
             self.count.done.fetch_add(count as u64, Ordering::AcqRel);
         }

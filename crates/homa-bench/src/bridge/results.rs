@@ -11,7 +11,8 @@ use super::run::RepetitionResult;
 use super::variants::{THEN, Variant};
 use crate::engine::summary::Summary;
 
-/// Version of the JSON. It increases when a field changes its meaning or disappears, not when one is added.
+/// Version of the JSON. It increases when a field changes its meaning or is removed, not when a field is
+/// added.
 const SCHEMA: u32 = 1;
 
 /// The results of a variant over all repetitions.
@@ -22,7 +23,7 @@ pub struct Row {
     flow_mpps: Option<Summary>,
     taken: Batches,
     handed: Batches,
-    /// Why values are missing, some or all.
+    /// Reason why some or all values are missing.
     pub skipped: Option<String>,
 }
 
@@ -32,20 +33,20 @@ struct RowJson<'a> {
     name: &'static str,
     text: &'static str,
     skipped: Option<&'a str>,
-    /// Million frames per second without the source at work.
+    /// Million frames per second while the source sleeps.
     mpps: &'a Summary,
-    /// Each repetition's speed relative to the baseline's in the same repetition.
+    /// Speed in each repetition relative to the baseline's in the same repetition.
     ratio: Option<Summary>,
-    /// Million frames per second with the source at work.
+    /// Million frames per second while the source sends.
     flow_mpps: Option<&'a Summary>,
-    /// Batches received from the devices, with the source at work.
+    /// Batches received from the devices while the source sends.
     taken: Option<BatchSummary>,
     /// Batches handed over between the two threads.
     handed: Option<BatchSummary>,
 }
 
 impl Row {
-    /// A row without repetitions.
+    /// Makes a row without repetitions.
     pub fn new(variant: Variant) -> Row {
         let (mpps, taken, handed) = (Summary::default(), Batches::default(), Batches::default());
         Row { variant, mpps, flow_mpps: None, taken, handed, skipped: None }
@@ -160,12 +161,12 @@ pub fn findings(options: &Options, rows: &[Row], load: &str, notes: Vec<String>)
     }
 }
 
-/// Speed by the size of bursts, for the variants that differ only in it.
+/// Plots speed by burst size, for the variants that differ only in burst size.
 fn bursts(rows: &[Row]) -> Chart {
     let mut rows: Vec<&Row> =
         rows.iter().filter(|row| row.variant.name.starts_with("burst-") && row.has_values()).collect();
     rows.sort_by_key(|row| row.variant.burst);
-    // Logarithmic scale from 1 to 64, the maximum burst.
+    // The scale is logarithmic from 1 to 64, the maximum burst.
     let x = |row: &Row| (row.variant.burst as f64).log2() / 6.0;
     let curve = |label: &str, class: &str, value: &dyn Fn(&Row) -> Option<f64>| Curve {
         label: label.to_owned(),
@@ -192,7 +193,7 @@ fn bursts(rows: &[Row]) -> Chart {
     }
 }
 
-/// Sizes of the batches that the baseline receives and that two threads hand over.
+/// Plots the sizes of the batches that the baseline receives, and of those that two threads hand over.
 fn distribution(rows: &[Row]) -> Chart {
     let last = (CLASS_NAMES.len() - 1) as f64;
     let curve = |row: &Row, place: &str, batches: &Batches, class: &str| {

@@ -1,4 +1,4 @@
-//! A running bridge: in a thread of its own, and for some variants also in the measuring thread.
+//! A running bridge. It has its own thread, and some variants also use the measuring thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,10 +20,10 @@ use crate::switch::place::Place;
 /// Frames in each call of the source.
 pub const BURST: usize = 32;
 
-/// Frames queued on each side when the gate opens: nearly the capacity.
+/// Number of frames queued on each side when the gate opens: nearly the capacity.
 pub const HEAP: usize = 960;
 
-/// Maximum sleep of a second thread on the same processor.
+/// Maximum sleep of the second thread if it shares the first thread's processor.
 const NAP: Duration = Duration::from_millis(1);
 
 /// Interval at which the source checks whether the bridge has finished the queued frames.
@@ -44,13 +44,13 @@ pub struct Bench<'a> {
 /// The results of one repetition of a variant.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RepetitionResult {
-    /// Million frames per second without the source at work.
+    /// Million frames per second while the source sleeps.
     pub mpps: f64,
-    /// Million frames per second with the source at work; `None` if it cannot be measured.
+    /// Million frames per second while the source sends; `None` if it cannot be measured.
     pub flow_mpps: Option<f64>,
-    /// Batches received from the devices while the source was at work.
+    /// Batches received from the devices while the source sends.
     pub taken: Batches,
-    /// Batches handed over between the two threads while the source was at work.
+    /// Batches handed over between the two threads while the source sends.
     pub handed: Batches,
 }
 
@@ -62,7 +62,7 @@ struct BridgeResult {
     handed: Batches,
 }
 
-/// A bridge that runs.
+/// A running bridge.
 struct RunningBridge {
     gate: Arc<Gate>,
     stop: Arc<AtomicBool>,
@@ -123,14 +123,14 @@ impl RunningBridge {
         }
     }
 
-    /// Runs a round of the half that belongs to the measuring thread. Returns whether it had work.
+    /// Runs a round of the half that belongs to the measuring thread. Returns whether there was work.
     fn run_own_half(&mut self) -> bool {
         self.half.as_mut().is_some_and(|half| half.poll_once(None))
     }
 
     fn end(mut self) -> Result<BridgeResult> {
         self.stop.store(true, Ordering::Relaxed);
-        // The thread ends only after the line is empty.
+        // The thread ends only once the line is empty.
         while !self.thread.is_finished() {
             self.run_own_half();
         }
@@ -147,8 +147,8 @@ fn of(half: &BridgeHalf) -> BridgeResult {
     BridgeResult { taken: half.taken, handed: half.handed, ..BridgeResult::default() }
 }
 
-/// Runs the first half. While packets are in transit to the second half, the bridge is not idle and `wait` is
-/// called.
+/// Runs the first half. While packets are in transit to the second half, the bridge counts as busy and `wait`
+/// is called.
 fn work(half: &mut BridgeHalf, gate: &Gate, stop: &AtomicBool, wait: fn()) -> GateCount {
     gate.pass(stop, || {
         let mut busy = half.poll_once(None);
@@ -161,12 +161,13 @@ fn work(half: &mut BridgeHalf, gate: &Gate, stop: &AtomicBool, wait: fn()) -> Ga
 }
 
 impl Bench<'_> {
-    /// The sides from which the variant receives frames.
+    /// Returns the sides from which the variant receives frames.
     fn sides(variant: Variant) -> &'static [usize] {
         if variant.both { &[SOURCE, SINK] } else { &[SOURCE] }
     }
 
-    /// Measures one repetition of a variant. The kernel's bridge is measured by `measure_kernel`.
+    /// Measures one repetition of a variant other than the kernel's bridge, for which there is
+    /// `measure_kernel`.
     pub fn measure(&mut self, variant: Variant) -> Result<RepetitionResult> {
         let mpps = self.drain(variant)?;
         let mut running = self.start(variant)?;
@@ -186,7 +187,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Speed of a bridge that always finds frames, in million frames per second.
+    /// Measures the speed of a bridge that always finds frames, in million frames per second.
     fn drain(&mut self, variant: Variant) -> Result<f64> {
         let mut running = self.start(variant)?;
         running.gate.shut();
@@ -215,14 +216,15 @@ impl Bench<'_> {
         Ok(drained.frames as f64 / drained.time.as_secs_f64() / 1e6)
     }
 
-    /// Rate of arriving frames while the source sends at its maximum rate, in million frames per second.
+    /// Measures the rate of arriving frames while the source sends at its maximum rate, in million frames per
+    /// second.
     fn flow(&mut self, variant: Variant, running: &mut RunningBridge) -> f64 {
         self.flow_with(Bench::sides(variant), || {
             running.run_own_half();
         })
     }
 
-    /// Measures [`Bench::flow`] for any forwarder and calls `between` after each burst of the source.
+    /// Measures [`Bench::flow`] for any forwarder, and calls `between` after each burst of the source.
     pub fn flow_with(&mut self, sides: &[usize], mut between: impl FnMut()) -> f64 {
         let bytes: Vec<_> = sides.iter().map(|&side| (side, bulk_frame_from(side, self.bytes))).collect();
         let began = self.load.now();

@@ -1,4 +1,4 @@
-//! A bridge with one thread, which receives a burst, looks up the destinations, and sends.
+//! A bridge with one thread, which receives a burst, looks up the destinations, and sends the packets.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -12,7 +12,8 @@ use super::variants::{Lock, Memory, Variant};
 use crate::switch::PortPath;
 use crate::switch::place::SWITCH_DEVICES;
 
-/// Bytes of a packet that are copied apart: a cache line, which contains all headers that the lookup reads.
+/// Number of header bytes that are copied to a separate array: a cache line, which contains all headers that
+/// the lookup reads.
 const HEAD_BYTES: usize = 64;
 
 /// A bridge that receives and sends in one thread.
@@ -29,7 +30,7 @@ pub struct SingleThreadBridge {
     pub taken: Batches,
 }
 
-/// An empty address table. It is that of the switch; the switch's queues are not used.
+/// Makes an empty address table. It is the switch's table; the switch's queues are not used.
 pub fn table() -> Result<Switch<()>> {
     Ok(Switch::new(SwitchConfig::default(), SWITCH_DEVICES.len(), 0)?)
 }
@@ -40,7 +41,7 @@ pub fn open(devices: &[&str], port_path: PortPath) -> Result<Frames> {
     Ok(Frames::open(&FramesConfig { path: port_path.path(), ..FramesConfig::new(devices) })?)
 }
 
-/// Whether a packet received by device `from` must leave by the opposite device.
+/// Returns whether a packet received by device `from` must be sent by the other device.
 pub fn is_for_other_device(table: &mut Switch<()>, from: usize, packet: &[u8]) -> bool {
     let route = parse(packet).map(|head| table.route(0, from, &head, packet.len()));
     match route {
@@ -50,7 +51,7 @@ pub fn is_for_other_device(table: &mut Switch<()>, from: usize, packet: &[u8]) -
     }
 }
 
-/// Sends a copy of this packet. If there is no room, the packet is dropped.
+/// Sends a copy of this packet, or drops the packet if there is no room.
 pub fn send(frames: &mut Frames, device: usize, packet: &[u8]) {
     if let Some(frame) = frames.frame(packet)
         && let Err(frame) = frames.send(device, frame)
@@ -126,7 +127,7 @@ impl SingleThreadBridge {
         }
     }
 
-    /// Forwards a burst by copying: each step is done for the whole burst before the next.
+    /// Forwards a burst by copying. Completes each step for the whole burst before the next step.
     fn copy(&mut self, from: usize, memory: Memory, burst: &mut Vec<Frame>) {
         for frame in burst.drain(..) {
             let bytes = self.frames.bytes(&frame);
@@ -156,7 +157,7 @@ impl SingleThreadBridge {
     }
 }
 
-/// Copies bytes into a used buffer, or into a new one if `buffer` is `None`.
+/// Copies bytes into a used buffer, or into a new buffer if `buffer` is `None`.
 pub fn fill(buffer: Option<Packet>, bytes: &[u8]) -> Packet {
     let mut packet = buffer.unwrap_or_default();
     packet.clear();

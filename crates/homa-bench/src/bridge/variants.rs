@@ -1,15 +1,15 @@
-//! The ways to build a bridge that are compared.
+//! The compared ways to build a bridge.
 
 /// Where packets are stored between the receiving and the sending device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
-    /// In the memory that both devices share, where the kernel has written it: nothing is copied.
+    /// In the memory shared by both devices, where the kernel has written the packet: nothing is copied.
     Shared,
-    /// In a new allocation for each packet, with a copy in and a copy out.
+    /// In a new allocation per packet, with a copy in and a copy out.
     Allocator,
     /// In reused buffers, with a copy in and a copy out.
     Pool,
-    /// As [`Memory::Pool`], with a second copy of the headers in a dense array from which the lookup reads.
+    /// Like [`Memory::Pool`], but the headers are also copied to a dense array from which the lookup reads.
     Apart,
 }
 
@@ -29,9 +29,9 @@ pub enum Lock {
 pub enum ForwardingThreads {
     /// One thread receives a burst, looks up destinations, and sends.
     One,
-    /// One thread receives bursts and looks up destinations; another thread on the same processor sends.
+    /// One thread receives bursts and looks up destinations. Another thread on the same processor sends.
     HandOver,
-    /// Two threads on two processors, one for each device. The second thread shares the source's processor.
+    /// Two threads on two processors, one per device. The second thread shares the source's processor.
     HandOverApart,
     /// The kernel's bridge.
     Kernel,
@@ -123,8 +123,8 @@ pub const VARIANTS: [Variant; 19] = [
     Variant { name: "linux", text: "the kernel's bridge", work: ForwardingThreads::Kernel, ..BASELINE },
 ];
 
-/// Published findings on the same questions, from 2004 and machines with two processors. The kernel's bridge
-/// forwarded half a million packets per second. A question without figures was unmeasured.
+/// Published results (2004, dual-processor machines) for the same questions. The kernel's bridge forwarded
+/// half a million packets per second at that time. Entries without figures were not measured.
 pub const THEN: [(&str, &str); 7] = [
     (
         "bursts",

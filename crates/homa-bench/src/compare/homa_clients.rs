@@ -14,7 +14,7 @@ use crate::hosts::Hosts;
 use crate::recording::RecordedHost;
 
 /// Opens the client ports of all threads. The first [`Plan::client_ports`] ports belong to the first client
-/// host, the next ones to the second, and so on.
+/// host, the next ports to the second, and so on.
 pub fn open(plan: &Plan, servers: &[ServerAddr], watched: &Hosts) -> Result<Vec<Box<dyn Link>>> {
     let bind = |number| bind(plan, servers, number, &format!("client-{}", number + 1)).map(Arc::new);
     let hosts: Vec<Arc<RecordedHost>> = (0..plan.options.clients).map(bind).collect::<Result<_>>()?;

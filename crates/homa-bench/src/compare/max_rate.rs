@@ -10,14 +10,14 @@ use crate::engine::load::Pace;
 use crate::engine::tally::Tally;
 use crate::protocol::Protocol;
 
-/// Levels of open RPCs per client port, in addition to `--max-outstanding`: some protocols have their maximum
-/// with few open RPCs.
+/// Levels of open RPCs per client port, in addition to `--max-outstanding`. Some protocols reach their
+/// maximum with few open RPCs.
 const LEVELS: [u32; 2] = [16, 64];
 
-/// Measured time at each level if the maximum only serves to choose a load.
+/// Measured time at each level if the maximum serves only to choose a load.
 pub const CALIBRATION: Duration = Duration::from_millis(500);
 
-/// The levels to measure for this limit of open RPCs.
+/// Returns the levels to measure for this limit of open RPCs.
 pub fn levels(max_outstanding: u32) -> Vec<u32> {
     let mut levels: Vec<u32> = LEVELS.into_iter().filter(|&level| level < max_outstanding).collect();
     levels.push(max_outstanding);
@@ -25,7 +25,7 @@ pub fn levels(max_outstanding: u32) -> Vec<u32> {
 }
 
 /// Measures the highest goodput of each protocol in closed loops, for `measured` at each level of open RPCs.
-/// The protocols take turns.
+/// Protocols take turns.
 pub fn find(rig: &mut Rig<'_>, measured: Duration) -> Result<Vec<(Maximum, Tally)>> {
     let plan = rig.plan;
     let mut best: Vec<Option<(Maximum, Tally)>> = vec![None; plan.protocols.len()];
@@ -42,7 +42,7 @@ pub fn find(rig: &mut Rig<'_>, measured: Duration) -> Result<Vec<(Maximum, Tally
     Ok(best.into_iter().flatten().collect())
 }
 
-/// The protocol with the lowest maximum.
+/// Returns the protocol with the lowest maximum.
 pub fn slower(max: &[(Maximum, Tally)]) -> Option<(Protocol, f64)> {
     let lowest = max.iter().min_by(|(left, _), (right, _)| left.gbps.total_cmp(&right.gbps));
     lowest.map(|(max, _)| (max.protocol, max.gbps))

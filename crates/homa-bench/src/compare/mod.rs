@@ -35,7 +35,7 @@ use rig::Rig;
 /// Runs a plan from the start of its servers to their end.
 ///
 /// # Errors
-/// A server or a client cannot be started, a link breaks, or a protocol answers nothing.
+/// A server or a client cannot be started, a link breaks, or a protocol answers no RPC.
 pub fn measure(plan: &Plan, progress: Progress) -> Result<Results> {
     let mut rig = Rig::start(plan, progress)?;
     let mut max = Vec::new();
@@ -72,7 +72,7 @@ pub fn measure(plan: &Plan, progress: Progress) -> Result<Results> {
     Ok(Results::new(plan, pace, &unloaded, max, runs))
 }
 
-/// Measures all slices; the protocols take turns.
+/// Measures all slices. The protocols take turns.
 fn take_turns(rig: &mut Rig<'_>, pace: Pace) -> Result<Vec<(Protocol, Tally)>> {
     let plan = rig.plan;
     let mut tallies: Vec<_> =
@@ -89,7 +89,7 @@ fn take_turns(rig: &mut Rig<'_>, pace: Pace) -> Result<Vec<(Protocol, Tally)>> {
     Ok(tallies)
 }
 
-/// The measured time at each level of the search for a maximum.
+/// Returns the measured time at each level of the search for a maximum.
 fn max_time(plan: &Plan) -> Duration {
     match plan.options.load {
         Load::FindMax => plan.slice * plan.slices,
@@ -97,7 +97,7 @@ fn max_time(plan: &Plan) -> Duration {
     }
 }
 
-/// About how long [`measure`] takes.
+/// Estimates how long [`measure`] takes.
 pub fn total_time(plan: &Plan) -> Duration {
     let protocols = plan.protocols.len() as u32;
     let levels = max_rate::levels(plan.options.max_outstanding).len() as u32;

@@ -14,20 +14,20 @@ use crate::protocol::Protocol;
 use crate::recording::TraceSettings;
 use crate::server::DEFAULT_POLL;
 
-/// The load of an open loop that names none, as a fraction of the slower protocol's maximum: queues form, and
-/// both protocols still keep up.
+/// Load of an open loop if the options do not specify one, as a fraction of the slower protocol's maximum.
+/// Queues form at this load, but both protocols still keep up.
 const DEFAULT_LOAD: f64 = 0.5;
 
-/// The way to choose the load.
+/// How the load is chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Load {
     /// Open loop at this load in 10^9 bits of request payload per second.
     Gbps(f64),
     /// Open loop at this fraction of the slower protocol's maximum.
     Fraction(f64),
-    /// Closed loop with so many RPCs open for each client port.
+    /// Closed loop with this many open RPCs per client port.
     Outstanding(u32),
-    /// No load of its own: only the maxima.
+    /// No run under load: only the maxima are measured.
     FindMax,
 }
 
@@ -40,9 +40,9 @@ impl Default for Load {
 /// A server on another machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteServer {
-    /// The name in results.
+    /// The server's name in results.
     pub name: String,
-    /// Address and port of its Homa host.
+    /// Address and port of the server's Homa host.
     pub addr: SocketAddr,
 }
 
@@ -51,13 +51,14 @@ pub struct RemoteServer {
 pub struct Options {
     /// Message sizes.
     pub workload: Workload,
-    /// The way to choose the load.
+    /// How the load is chosen.
     pub load: Load,
-    /// The protocols. A Homa server runs in any case: slowdown is relative to Homa without load.
+    /// The protocols to measure. A Homa server runs in any case, because slowdown is relative to unloaded
+    /// Homa.
     pub protocols: Vec<Protocol>,
     /// The driver of Homa, and of bare packets.
     pub driver: Driver,
-    /// Servers on other machines; none: this machine's own are started.
+    /// Servers on other machines. If there are none, servers are started on this machine.
     pub servers: Vec<RemoteServer>,
     /// Client hosts, 1 to 64.
     pub clients: u16,
@@ -65,15 +66,15 @@ pub struct Options {
     pub host: HostOptions,
     /// Client ports of each client host; `None`: 1 in a closed loop, else several.
     pub ports: Option<u16>,
-    /// Server ports of each server.
+    /// Server ports per server.
     pub server_ports: u16,
-    /// Threads of each protocol at servers of this machine.
+    /// Threads per protocol for servers on this machine.
     pub server_threads: u16,
-    /// Threads for each client port that only receive; 0: the sending thread receives.
+    /// Threads per client port that only receive answers; 0: the sending thread receives them.
     pub port_receivers: u16,
-    /// Responses have 100 bytes instead of the request's length.
+    /// Whether responses have 100 bytes instead of the request's length.
     pub one_way: bool,
-    /// Open RPCs for each client port at which an open loop waits.
+    /// Number of open RPCs per client port above which arrivals of an open loop wait.
     pub max_outstanding: u32,
     /// Time that an idle thread polls before it sleeps.
     pub poll: Duration,
@@ -83,16 +84,16 @@ pub struct Options {
     pub duration: Duration,
     /// Seed of arrivals, sizes and choices of servers.
     pub seed: u64,
-    /// The address at which the metrics of the client hosts are served.
+    /// The address at which to serve the metrics of the client hosts.
     pub metrics: Option<MetricsAddr>,
     /// How Homa records its time traces.
     pub trace: TraceSettings,
-    /// The directory of the time traces; `None`: they are not written.
+    /// The directory of the time traces; `None`: no traces are written.
     pub trace_dir: Option<PathBuf>,
 }
 
 impl Options {
-    /// Homa and TCP for 10 s under a workload, on loopback.
+    /// Homa and TCP for 10 s under this workload, over loopback.
     pub fn new(workload: Workload) -> Options {
         Options {
             workload,

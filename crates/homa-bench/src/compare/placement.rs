@@ -1,9 +1,9 @@
 //! The processors of clients and servers on one machine.
 //!
-//! A client and a server on two machines never share a processor. On one machine the scheduler often puts
-//! both on the same one, where they take turns instead of working side by side, and whether it does changes
-//! from run to run: round trips of two polling processes then differ by a factor of three. So each side gets
-//! half of the processors to itself.
+//! A client and a server on two machines never share a processor. On one machine the scheduler often places
+//! both on the same processor, where they take turns instead of running in parallel. Whether this happens
+//! changes from run to run, and the round trips of two polling processes then differ by a factor of three.
+//! Therefore, each side has half of the processors to itself.
 
 use anyhow::{Context, Result};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -34,8 +34,8 @@ pub struct CpuSplit {
 }
 
 impl CpuSplit {
-    /// Assigns the first half of this process's processors to the servers and the others to the clients;
-    /// `None` if there is only one processor.
+    /// Assigns the first half of this process's processors to the servers and the others to the clients.
+    /// Returns `None` if there is only one processor.
     pub fn split_cpus() -> Result<Option<CpuSplit>> {
         let allowed = sched_getaffinity(None).context("cannot read which processors this process may use")?;
         let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
@@ -46,20 +46,20 @@ impl CpuSplit {
         Ok(Some(CpuSplit { clients: set(clients), servers: set(servers) }))
     }
 
-    /// Moves this thread, and the threads and processes that it starts from now on, to the servers'
+    /// Restricts this thread, with all threads and processes that it starts from now on, to the servers'
     /// processors.
     pub fn enter_servers(&self) -> Result<()> {
         enter(&self.servers)
     }
 
-    /// Moves this thread, and the threads and processes that it starts from now on, to the clients'
+    /// Restricts this thread, with all threads and processes that it starts from now on, to the clients'
     /// processors.
     pub fn enter_clients(&self) -> Result<()> {
         enter(&self.clients)
     }
 
-    /// Lets this thread, and the threads and processes that it starts from now on, run on the processors of
-    /// both sides.
+    /// Lets this thread run on the processors of both sides, with all threads and processes that it starts
+    /// from now on.
     pub fn enter_all(&self) -> Result<()> {
         let is_ours = |&cpu: &usize| self.clients.is_set(cpu) || self.servers.is_set(cpu);
         let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(is_ours).collect();

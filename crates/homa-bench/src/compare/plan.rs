@@ -13,17 +13,17 @@ use crate::peers;
 use crate::protocol::Protocol;
 use crate::workloads;
 
-/// Default number of client ports for loads with more than one RPC at a time. A careful user of TCP opens
-/// several connections, so that not every short message waits behind every long one.
+/// Default number of client ports for loads with more than one open RPC. A careful user of TCP opens several
+/// connections, so that short messages do not always wait behind long ones.
 const DEFAULT_PORTS: u16 = 4;
 
-/// Maximum slice: short enough that a disturbance of some seconds affects both protocols.
+/// Maximum slice: short enough that a disturbance of a few seconds affects both protocols.
 const MAX_SLICE: Duration = Duration::from_millis(2_500);
 
-/// Maximum warm-up of a slice: some hundred round trips even on a slow network.
+/// Maximum warm-up of a slice: a few hundred round trips even on a slow network.
 const MAX_WARMUP: Duration = Duration::from_millis(250);
 
-/// Permitted times of load.
+/// Permitted durations of the load.
 const DURATIONS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(86_400);
 
 /// A comparison, ready to be measured.
@@ -31,7 +31,7 @@ const DURATIONS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration
 pub struct Plan {
     /// Message sizes.
     pub workload: Workload,
-    /// The protocols in the order of tables, each once.
+    /// The protocols in the order of the tables, without duplicates.
     pub protocols: Vec<Protocol>,
     /// Processors of this machine.
     pub cpus: usize,
@@ -53,11 +53,11 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Checks the options and derives the rest.
+    /// Checks the options and derives the remaining fields.
     ///
     /// # Errors
-    /// The time is out of range, this program was built without one of the protocols, or there are several
-    /// client hosts although each address is one host.
+    /// The duration is out of range, this program was built without one of the protocols, or there are
+    /// several client hosts although each address is one host.
     pub fn new(options: Options) -> Result<Plan> {
         let mut protocols = options.protocols.clone();
         protocols.sort_by_key(|protocol| Protocol::ALL.iter().position(|other| other == protocol));
@@ -81,8 +81,8 @@ impl Plan {
             _ => DEFAULT_PORTS,
         });
         let ports = usize::from(options.clients) * usize::from(client_ports);
-        // A closed loop sleeps while it waits, and a thread can sleep on one port only. An open loop polls:
-        // with more threads than processors, the threads would displace each other.
+        // In a closed loop, a thread sleeps while it waits, and can sleep on one port only. In an open loop,
+        // threads poll, and would preempt each other if there were more threads than processors.
         let threads = match load {
             Load::Outstanding(_) => ports,
             _ => cpus.saturating_sub(servers_here).max(1),
@@ -102,7 +102,7 @@ impl Plan {
         })
     }
 
-    /// An open loop at this load.
+    /// Returns the pace of an open loop at this load.
     pub fn open(&self, gbps: f64) -> Pace {
         Pace::Open { gbps, max_outstanding: self.options.max_outstanding }
     }
@@ -117,7 +117,7 @@ impl Plan {
         workloads::text(&self.workload)
     }
 
-    /// The settings as they go into the results.
+    /// Returns the settings in the form used in the results.
     pub fn config(&self, pace: Pace) -> Config {
         let options = &self.options;
         let load = if let Load::Fraction(load) = options.load { Some(load) } else { None };

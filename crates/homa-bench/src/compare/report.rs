@@ -1,4 +1,4 @@
-//! `report.html`: a self-contained page for readers who do not know the bench.
+//! `report.html`: a self-contained page for readers who are not familiar with the bench.
 
 use std::fmt::Write;
 
@@ -282,7 +282,7 @@ fn settings(out: &mut String, results: &Results, workload: &str) -> std::fmt::Re
     writeln!(out, "</table></div>")
 }
 
-/// Counts with plurals, such as "2 hosts, 1 port per host": the word before "per" takes the plural.
+/// Formats counts with plurals, such as "2 hosts, 1 port per host": the word before "per" takes the plural.
 fn counts(parts: &[(usize, &str)]) -> String {
     let one = |&(count, name): &(usize, &str)| match (count, name.split_once(" per ")) {
         (1, _) => format!("1 {name}"),

@@ -1,4 +1,4 @@
-//! The results as objects: the content of `results.json`, and the input of table and report.
+//! The results as objects: the content of `results.json`, and the input of the table and the report.
 
 use homa_workload::{BinSummary, ShortSummary};
 use serde::Serialize;
@@ -9,7 +9,8 @@ use crate::engine::rtt::RttTable;
 use crate::engine::tally::Tally;
 use crate::protocol::Protocol;
 
-/// Version of the JSON. It increases when a field changes its meaning or disappears, not when one is added.
+/// Version of the JSON. It increases when a field changes its meaning or is removed, not when a field is
+/// added.
 const SCHEMA: u32 = 1;
 
 /// The results of a whole bench.
@@ -21,7 +22,7 @@ pub struct Results {
     pub seed: u64,
     /// The settings.
     pub config: Config,
-    /// Median round trip of Homa without load, by size: the base of slowdown.
+    /// Median round trip of Homa without load, by size: the baseline of slowdown.
     pub unloaded: Vec<UnloadedRtt>,
     /// Maximum goodput of each protocol, if it was measured.
     pub max: Vec<Maximum>,
@@ -40,7 +41,7 @@ pub struct Config {
     pub cpus: usize,
     /// The workload's name.
     pub workload: String,
-    /// The size to which longer messages were shortened, in bytes; `null` if none was.
+    /// Size to which longer messages were truncated, in bytes; `null` if none was.
     pub truncated_at: Option<u32>,
     /// Mean message size in bytes, after truncation.
     pub mean_bytes: f64,
@@ -50,7 +51,7 @@ pub struct Config {
     pub gbps: Option<f64>,
     /// Closed loop: RPCs open per client port.
     pub outstanding: Option<u32>,
-    /// Open loop: RPCs open per client port at which arrivals wait.
+    /// Open loop: number of open RPCs per client port above which arrivals wait.
     pub max_outstanding: u32,
     /// Whether answers had 100 bytes.
     pub one_way: bool,
@@ -109,7 +110,7 @@ pub struct Maximum {
     pub outstanding: u32,
 }
 
-/// The run of a protocol. The fields up to `short` are common to all commands that measure.
+/// The run of a protocol. All commands that measure share the fields up to `short`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Run {
     /// The protocol.
@@ -120,19 +121,20 @@ pub struct Run {
     pub offered_gbps: Option<f64>,
     /// Payload of the requests answered within the measured time, in 10^9 bits per second.
     pub achieved_gbps: f64,
-    /// Bytes answered within the measured time over the bytes due in it: 1 in steady state; `null` in a
+    /// Bytes answered within the measured time divided by the bytes due in it: 1 in steady state; `null` in a
     /// closed loop.
     pub completed_fraction: Option<f64>,
-    /// RPCs measured: due within the measured time, and answered.
+    /// RPCs measured: those that were due within the measured time and have been answered.
     pub rpcs: u64,
     /// RPCs that ended in an error or with a wrong answer. This field, `lost` and `duplicated` include the
-    /// warm-up.
+    /// RPCs of the warm-up.
     pub errors: u64,
     /// RPCs that never ended.
     pub lost: u64,
-    /// Second answers, and requests that the server ran more than once.
+    /// Duplicate answers, and requests that the server executed more than once.
     pub duplicated: u64,
-    /// Processors busy on average: those of the clients, and those of the servers if they are ours.
+    /// Average number of busy processors: those of the clients, and those of the servers if this bench
+    /// started them.
     pub cpu_busy: f64,
     /// Mean slowdown of all messages.
     pub slowdown_mean: f64,
@@ -140,7 +142,7 @@ pub struct Run {
     pub bins: Vec<BinSummary>,
     /// Statistics of the short messages.
     pub short: ShortSummary,
-    /// Whether the last of `bins` is the largest 1 % of the messages.
+    /// Whether the last entry of `bins` is the largest 1 % of the messages.
     pub largest_row: bool,
     /// RPCs started.
     pub started: u64,
@@ -203,12 +205,12 @@ impl Results {
         self.runs.iter().find(|run| run.protocol == protocol)
     }
 
-    /// The runs of Homa and TCP, which are compared if both ran.
+    /// Returns the runs of Homa and TCP, which are compared if both exist.
     pub fn pair(&self) -> Option<(&Run, &Run)> {
         Some((self.run(Protocol::Homa)?, self.run(Protocol::Tcp)?))
     }
 
-    /// Homa's run with each other protocol's run, for comparison; nothing if Homa did not run.
+    /// Returns pairs of Homa's run and another protocol's run, for comparison; none if Homa did not run.
     pub fn against_homa(&self) -> impl Iterator<Item = (&Run, &Run)> {
         let others = self.runs.iter().filter(|run| run.protocol != Protocol::Homa);
         self.run(Protocol::Homa).into_iter().flat_map(move |homa| others.clone().map(move |run| (homa, run)))

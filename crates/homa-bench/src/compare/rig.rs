@@ -50,7 +50,7 @@ struct Side {
 }
 
 impl<'a> Rig<'a> {
-    /// Starts the servers or names remote ones, measures Homa without load, and opens all client ports.
+    /// Starts the servers or looks up the remote servers, measures unloaded Homa, and opens all client ports.
     pub fn start(plan: &'a Plan, mut progress: Progress) -> Result<Rig<'a>> {
         let watched = Hosts::default();
         let exporter = export(plan, &watched)?;
@@ -80,12 +80,12 @@ impl<'a> Rig<'a> {
         Ok(Rig { plan, progress, servers, pattern, unloaded, sides, _exporter: exporter })
     }
 
-    /// About how long [`Rig::start`] takes.
+    /// Estimates how long [`Rig::start`] takes.
     pub fn start_time(plan: &Plan) -> Duration {
         Duration::from_millis(100) + unloaded_budget(plan)
     }
 
-    /// Round trips of Homa without load, the base of slowdown.
+    /// Returns Homa's unloaded round trips, the baseline of slowdown.
     pub fn unloaded(&self) -> &RttTable {
         &self.unloaded
     }
@@ -131,8 +131,8 @@ impl<'a> Rig<'a> {
         })
     }
 
-    /// Ends the servers. Returns for each protocol by how many the requests run exceed the requests sent.
-    /// Remote servers are left out, because they may have other clients.
+    /// Ends the servers. Returns for each protocol by how much the number of handled requests exceeds the
+    /// number of requests sent. Remote servers are left out, because they may have other clients.
     pub fn finish(mut self) -> Result<Vec<(Protocol, u64)>> {
         let sent: Vec<_> = self.sides.drain(..).map(|side| (side.protocol, side.sent)).collect();
         let served = self.servers.finish()?;
@@ -144,7 +144,8 @@ impl<'a> Rig<'a> {
     }
 }
 
-/// Serves the metrics of the client hosts, if the options name an address, and prints the address.
+/// If the options name an address for metrics, serves the metrics of the client hosts there and prints the
+/// address.
 fn export(plan: &Plan, watched: &Hosts) -> Result<Option<Exporter>> {
     let Some(addr) = &plan.options.metrics else { return Ok(None) };
     let hosts = watched.clone();
@@ -153,8 +154,8 @@ fn export(plan: &Plan, watched: &Hosts) -> Result<Option<Exporter>> {
     Ok(Some(exporter))
 }
 
-/// Writes a line to standard error, since standard output is reserved for results. Errors are ignored: a
-/// closed standard error must not end the bench.
+/// Writes a line to standard error, since standard output is reserved for results. Ignores errors: the bench
+/// must not end because standard error is closed.
 fn print_to_stderr(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

@@ -15,7 +15,8 @@ use crate::protocol::Protocol;
 use crate::recording::file_in;
 use crate::server::{Report, ServerOptions, ServerProcess};
 
-/// The addresses of the servers, and our server processes. Dropping it ends the processes.
+/// The addresses of the servers, and the server processes started by this bench. Dropping this ends the
+/// processes.
 pub struct Servers {
     /// All Homa server ports of all servers.
     pub homa: Vec<ServerAddr>,
@@ -27,8 +28,8 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Starts a process per protocol, so that processor time is counted per protocol; or names the remote
-    /// servers. Homa is always included, since it is the base of slowdown.
+    /// Starts one process per protocol, so that processor time is counted per protocol. If the servers are
+    /// remote, only records their addresses. Homa is always included, since it is the baseline of slowdown.
     pub fn start(plan: &Plan) -> Result<Servers> {
         if let Some(directory) = &plan.options.trace_dir {
             make_directory(directory)?;
@@ -83,12 +84,13 @@ impl Servers {
         self.others.iter().filter(|(other, _)| *other == protocol).map(|(_, addr)| *addr).collect()
     }
 
-    /// The process that serves this protocol; `None` if the server is remote.
+    /// Returns the ID of the process that serves this protocol, or `None` if the server is remote.
     pub fn pid(&self, protocol: Protocol) -> Option<u32> {
         self.children.iter().find(|child| child.protocol() == protocol).map(ServerProcess::pid)
     }
 
-    /// Ends our processes in order. Returns the number of requests that each ran; empty for remote servers.
+    /// Ends the server processes in order. Returns the number of requests that each handled; empty for remote
+    /// servers.
     pub fn finish(&mut self) -> Result<Vec<(Protocol, u64)>> {
         self.children.drain(..).map(ServerProcess::finish).collect()
     }
@@ -98,7 +100,7 @@ impl Servers {
 fn options(plan: &Plan, protocol: Protocol) -> ServerOptions {
     let from = &plan.options;
     let ip = match (protocol, from.driver) {
-        // Each address is one host, and Homa's server has the default one.
+        // Each address is a host of its own, and Homa's server has the default address.
         (Protocol::Udp, driver) if driver.shares_address() => Ipv4Addr::new(127, 0, 1, 1),
         _ => Ipv4Addr::LOCALHOST,
     };

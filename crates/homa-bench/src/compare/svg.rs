@@ -24,7 +24,7 @@ type Percentile = (&'static str, &'static str, fn(&BinSummary) -> f64);
 const PERCENTILES: [Percentile; 2] =
     [("P99", "p99", |bin| bin.slowdown_p99), ("median", "p50", |bin| bin.slowdown_p50)];
 
-/// Draws all runs. Empty if there are no values.
+/// Draws all runs. Returns an empty string if there are no values.
 pub fn chart(results: &Results) -> String {
     let Some(frame) = Frame::new(results) else { return String::new() };
     let mut out = String::new();
@@ -90,7 +90,7 @@ impl<'a> Frame<'a> {
         (WIDTH - LEFT - RIGHT - gap) / self.rows.len() as f64
     }
 
-    /// The left edge of a row's slot.
+    /// Returns the left edge of a row's slot.
     fn edge(&self, row: usize) -> f64 {
         let gap = if row >= self.bins() && self.largest_row && row < self.rows.len() { GAP } else { 0.0 };
         LEFT + self.slot() * row as f64 + gap
@@ -186,7 +186,7 @@ impl<'a> Frame<'a> {
         if let [.., last, largest] = &run.bins[..]
             && self.largest_row
         {
-            // A thin line: it leads to a part of the last bin, not to a further bin.
+            // This line is thin, because it leads to a part of the last bin rather than to another bin.
             let (x1, y1) = (self.center(self.bins() - 1), self.y(value(last)));
             let (x2, y2) = (self.center(self.bins()), self.y(value(largest)));
             writeln!(
@@ -212,7 +212,7 @@ impl<'a> Frame<'a> {
         Ok(())
     }
 
-    /// Names at the right end of the curves.
+    /// Draws the names at the right end of the curves.
     fn labels(&self, out: &mut String, labels: Vec<(f64, String, &str)>) -> std::fmt::Result {
         let end = self.center(self.rows.len() - 1);
         let label =
@@ -222,8 +222,8 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Ticks at 1, 2 and 5 times powers of ten within the limits; only at powers of ten if the range exceeds four
-/// decades.
+/// Returns ticks at 1, 2 and 5 times powers of ten within the limits, or only at powers of ten if the range
+/// exceeds four decades.
 fn ticks(low: f64, high: f64) -> Vec<f64> {
     let decades = (high / low).log10();
     let factors: &[f64] = if decades > 4.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };

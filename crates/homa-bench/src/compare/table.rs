@@ -33,7 +33,7 @@ fn head(out: &mut String, results: &Results, workload: &str) -> std::fmt::Result
     )
 }
 
-/// The load in words.
+/// Describes the load.
 pub fn load(results: &Results) -> String {
     let config = &results.config;
     match (config.gbps, config.outstanding) {
@@ -141,7 +141,7 @@ fn totals(out: &mut String, results: &Results) -> std::fmt::Result {
     Ok(())
 }
 
-/// The totals of a run in one line.
+/// Formats the totals of a run in one line.
 pub fn total(run: &Run) -> String {
     let Run { achieved_gbps, rpcs, errors, lost, duplicated, cpu_busy, .. } = run;
     let mut line = format!(

@@ -1,5 +1,5 @@
-//! The open RPCs of a load thread, by cookie. No cookie is used twice: second answers, and late answers to an
-//! earlier load on the same link, are recognised.
+//! The open RPCs of a load thread, by cookie. Cookies are never reused, so that duplicate answers, and late
+//! answers to an earlier load on the same link, are recognised.
 
 use std::time::Instant;
 
@@ -10,13 +10,13 @@ pub struct Rpc {
     pub due: Instant,
     /// Bytes of the request.
     pub size: u32,
-    /// Index of the client port among those of the thread.
+    /// Index of the RPC's client port among the thread's ports.
     pub port: usize,
     /// Sequence number among the thread's RPCs; it selects the content.
     pub number: u64,
 }
 
-/// Layout of a cookie from the lowest bit: the slot's index, the slot's generation, the number of the load.
+/// Bits of a cookie, from the lowest: the slot's index, the slot's generation, the number of the load.
 const LOAD_SHIFT: u32 = 56;
 const USERS_SHIFT: u32 = 32;
 const USERS: u32 = (1 << (LOAD_SHIFT - USERS_SHIFT)) - 1;
@@ -36,12 +36,12 @@ struct Slot {
 }
 
 impl InFlightRpcs {
-    /// No open RPCs, for the load with this number.
+    /// Makes an empty table for the load with this number.
     pub fn new(load: u8) -> InFlightRpcs {
         InFlightRpcs { load, slots: Vec::new(), free: Vec::new() }
     }
 
-    /// Whether a cookie belongs to this load, not to an earlier one.
+    /// Returns whether a cookie belongs to this load rather than to an earlier one.
     pub fn is_own(&self, cookie: u64) -> bool {
         cookie >> LOAD_SHIFT == u64::from(self.load)
     }
@@ -58,7 +58,7 @@ impl InFlightRpcs {
         u64::from(self.load) << LOAD_SHIFT | u64::from(slot.users) << USERS_SHIFT | u64::from(index)
     }
 
-    /// Removes an RPC; `None` if no open RPC has this cookie.
+    /// Removes an RPC. Returns `None` if no open RPC has this cookie.
     pub fn remove(&mut self, cookie: u64) -> Option<Rpc> {
         let index = cookie as u32;
         let slot =

@@ -1,5 +1,4 @@
-//! The interface between the load generator and a protocol's client. All protocols run under the same
-//! generator.
+//! The interface between the load generator and a protocol's client. All protocols use the same generator.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -7,12 +6,12 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use bytes::Bytes;
 
-/// The end of an RPC.
+/// The outcome of an RPC.
 #[derive(Debug)]
 pub struct Answer {
     /// The cookie passed to [`Link::submit`].
     pub cookie: u64,
-    /// When the answer was complete in this process.
+    /// When the complete answer had arrived in this process.
     pub at: Instant,
     /// The answer, or the reason why there is none.
     pub result: Result<Bytes, String>,
@@ -21,10 +20,10 @@ pub struct Answer {
 /// The client ports that one thread drives, connected to all servers.
 pub trait Link: Send {
     /// Starts an RPC from the client port with index `port` to the server port with index `server`. Never
-    /// blocks. The request may stay queued until [`Link::flush`], to be sent with others.
+    /// blocks. The request may stay queued until [`Link::flush`], to be sent together with others.
     ///
     /// # Errors
-    /// The reason why the RPC was refused; there is no [`Answer`] then.
+    /// Returns the reason why the RPC was refused. No [`Answer`] follows in that case.
     fn submit(&mut self, port: usize, server: usize, cookie: u64, request: Bytes) -> Result<(), String>;
 
     /// Sends the submitted requests.
@@ -36,19 +35,20 @@ pub trait Link: Send {
     }
 
     /// Appends the answers that have arrived. If there are none, waits up to `wait` for one; may return early
-    /// with nothing.
+    /// without an answer.
     ///
     /// # Errors
     /// The whole link is broken: the run cannot go on.
     fn receive(&mut self, wait: Duration, answers: &mut Vec<Answer>) -> Result<()>;
 
-    /// Packets that the ports' hosts sent and received so far; `None`: they are not counted.
+    /// Returns the number of packets that the ports' hosts have sent and received so far; `None`: they are
+    /// not counted.
     fn packets(&self) -> Option<u64> {
         None
     }
 }
 
-/// Appends the answers of receiver threads. If there are none, waits up to `wait` for one.
+/// Appends answers from receiver threads. If there are none, waits up to `wait` for one.
 pub fn take_from(
     receivers: &mpsc::Receiver<Result<Answer, String>>,
     wait: Duration,
@@ -65,12 +65,12 @@ pub fn take_from(
     Ok(())
 }
 
-/// Checks an implementation with two client ports and two server ports. It sends 40 messages at once, more
-/// than sockets hold. Each answer must arrive once and have the request's content, or its first bytes if
-/// responses have 100 bytes. One message in `long_each` has 1,000,000 bytes.
+/// Checks an implementation with two client ports and two server ports. It sends 40 messages at once, which
+/// exceeds the socket buffers. Each answer must arrive exactly once. It must contain the request's content,
+/// or its first bytes if responses have 100 bytes. One message in `long_each` has 1,000,000 bytes.
 ///
 /// # Panics
-/// An answer is missing, wrong, or comes twice.
+/// An answer is missing, wrong, or duplicated.
 pub fn check_all_come_back(link: &mut dyn Link, long_each: u64, one_way: bool) {
     let payload: Bytes = (0..1_000_000u32).map(|at| (at % 251) as u8).collect();
     let length = |cookie: u64| if cookie.is_multiple_of(long_each) { 1_000_000 } else { 1 + cookie as usize };

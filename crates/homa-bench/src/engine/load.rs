@@ -1,11 +1,11 @@
 //! Load: threads send messages when they are due and measure the latency of each answer.
 //!
 //! A thread drives one or more client ports: it sends due messages and receives answers in between. The
-//! arrivals of each port are a Poisson process of its own. A message that is due while `max_outstanding` RPCs
-//! are open waits. Its latency counts from its due time, also if the thread itself was late.
+//! arrivals of each port are a Poisson process of its own. A message that becomes due while `max_outstanding`
+//! RPCs are open has to wait. Latency is measured from the due time, even if the thread itself was late.
 //!
-//! While the next message is due within 2 ms, the thread polls: epoll's timeouts are whole milliseconds, and
-//! a timer wakes a sleeping thread late by more than a short RPC takes.
+//! If the next message is due within 2 ms, the thread polls. It does not sleep then, because epoll's timeouts
+//! are whole milliseconds, and the delay after a timer's expiry is longer than a short RPC.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
@@ -22,31 +22,31 @@ use crate::engine::pattern::Pattern;
 use crate::engine::rtt::RttTable;
 use crate::engine::tally::{Sample, Tally};
 
-/// A thread sleeps at most until this long before its next message is due.
+/// A thread that sleeps wakes at least this long before its next message is due.
 const SLEEP_MARGIN: Duration = Duration::from_millis(2);
 
 /// Messages sent before the thread receives answers again.
 const SENDS_PER_TURN: usize = 16;
 
-/// After the end of the load, open RPCs count as lost if no answer arrives for this long. Either protocol
-/// gives up a silent peer, or retransmits to a live one, in a shorter time.
+/// After the load has ended, the remaining open RPCs count as lost once no answer has arrived for this long.
+/// Homa and TCP both give up a silent peer, or retransmit to a live one, in less time.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// After the end of the load, all open RPCs count as lost after this time. In an overloaded network the
-/// longest messages may need many times the duration of the load, and such latencies are results.
+/// After the load has ended, all open RPCs count as lost after this time. In an overloaded network the
+/// longest messages may need many times the duration of the load, and such latencies are valid results.
 pub const DRAIN: Duration = Duration::from_secs(240);
 
 /// How RPCs are started.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
-    /// Poisson arrivals. The load is the sum over all client ports.
+    /// Poisson arrivals. The load is the total over all client ports.
     Open {
         /// The offered load in 10^9 bits of request payload per second.
         gbps: f64,
-        /// Open RPCs per client port at which arrivals wait.
+        /// Number of open RPCs per client port above which arrivals wait.
         max_outstanding: u32,
     },
-    /// This many RPCs open per client port at all times.
+    /// A constant number of open RPCs per client port.
     Closed {
         /// Open RPCs.
         outstanding: u32,
@@ -60,7 +60,7 @@ pub struct LoadSpec<'a> {
     pub workload: &'a Workload,
     /// How RPCs are started.
     pub pace: Pace,
-    /// Client ports of each thread.
+    /// Number of client ports of each thread.
     pub ports: &'a [usize],
     /// Number of server ports, over all servers.
     pub servers: usize,
@@ -74,7 +74,7 @@ pub struct LoadSpec<'a> {
     pub pattern: &'a Pattern,
     /// Round-trip times without load.
     pub unloaded: &'a RttTable,
-    /// When the load begins; `None`: as soon as all threads are up.
+    /// When the load begins; `None`: as soon as all threads run.
     pub start: Option<Instant>,
     /// Behaviour of a thread that has nothing to send.
     pub idle: IdleBehaviour,
@@ -88,12 +88,12 @@ pub enum IdleBehaviour {
     /// Polls, as described in the module documentation.
     Poll,
     /// Sleeps until its next message is due or an answer arrives, as precisely as the link allows. For more
-    /// generator threads than processors, which would displace each other by polling. Each thread must have
+    /// generator threads than processors, which would preempt each other by polling. Each thread must have
     /// one client port.
     Sleep,
 }
 
-/// The moments of a slice.
+/// The times of a slice.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
     /// Load begins.
@@ -104,16 +104,17 @@ pub struct Window {
     pub to: Instant,
 }
 
-/// Number of loads so far; it tells late answers to an earlier load on the same link from those of this load.
+/// Number of loads so far. It distinguishes late answers to an earlier load on the same link from those to
+/// this load.
 static LOADS: AtomicU8 = AtomicU8::new(0);
 
-/// Runs a slice, one thread for each link, while `watch` runs in the calling thread.
+/// Runs a slice with one thread per link, while `watch` runs in the calling thread.
 pub fn run(
     spec: &LoadSpec<'_>,
     links: &mut [Box<dyn Link>],
     watch: impl FnOnce(Window) -> Result<Duration>,
 ) -> Result<Tally> {
-    // All threads have started by then.
+    // All threads will have started by then.
     let start = spec.start.unwrap_or_else(|| Instant::now() + Duration::from_millis(2));
     let from = start + spec.warmup;
     let window = Window { start, from, to: from + spec.measured };
@@ -148,7 +149,7 @@ pub struct Arrivals {
 }
 
 impl Arrivals {
-    /// The messages of the client port with this index among the `ports` of a load.
+    /// Generates the messages of the client port with this index among the `ports` client ports of a load.
     ///
     /// # Errors
     /// The load is not positive.
@@ -170,7 +171,7 @@ impl Arrivals {
     }
 }
 
-/// The random numbers by which a thread chooses the server of each message.
+/// Returns the random number generator by which a thread chooses the server of each message.
 pub fn server_choice(seed: u64, first_port: usize) -> Pcg64 {
     Pcg64::seed_from_u64(seed ^ (first_port as u64) << 32)
 }
@@ -180,12 +181,12 @@ struct Port {
     arrivals: Arrivals,
     /// Whether messages have due times.
     is_open_loop: bool,
-    /// The next message: when it is due, and its size.
+    /// The next message's due time and size.
     due: Instant,
     size: u32,
     open: u32,
     limit: u32,
-    /// Whether the next message has been counted as delayed by the limit.
+    /// Whether the next message has already been counted as delayed by the limit.
     held: bool,
 }
 
@@ -265,7 +266,7 @@ impl<'a> Worker<'a> {
         Ok(std::mem::replace(&mut self.tally, Tally::new(self.spec.workload)))
     }
 
-    /// Sends due messages, at most [`SENDS_PER_TURN`]. Returns whether any was sent; more may be due.
+    /// Sends due messages, at most [`SENDS_PER_TURN`]. Returns whether any message was sent; more may be due.
     fn send_due(&mut self, now: Instant) -> bool {
         let mut sends = 0;
         for index in 0..self.ports.len() {
@@ -318,8 +319,9 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Time for which the thread may sleep because nothing will be due. With [`IdleBehaviour::Poll`] a thread
-    /// with several ports does not sleep, over any protocol: over Homa it could sleep on one port only.
+    /// Returns for how long the thread may sleep because nothing will become due. With
+    /// [`IdleBehaviour::Poll`], a thread with several ports does not sleep with any protocol, because with
+    /// Homa it could sleep on one port only.
     fn idle_time(&self, now: Instant) -> Duration {
         let margin = match self.spec.idle {
             IdleBehaviour::Poll if self.ports.len() > 1 => return Duration::ZERO,
@@ -335,7 +337,7 @@ impl<'a> Worker<'a> {
 
     fn take(&mut self, answers: &mut Vec<Answer>) {
         for answer in answers.drain(..) {
-            // The earlier load has counted this RPC as lost.
+            // The earlier load has already counted this RPC as lost.
             if !self.in_flight.is_own(answer.cookie) {
                 continue;
             }
@@ -364,7 +366,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Waits for the RPCs that are still open, and counts unsent and lost messages.
+    /// Waits for the remaining open RPCs, and counts unsent and lost messages.
     fn finish(&mut self, answers: &mut Vec<Answer>) -> Result<()> {
         for index in 0..self.ports.len() {
             while self.ports[index].is_open_loop && self.ports[index].due < self.window.to {

@@ -1,4 +1,4 @@
-//! The content of messages, and the check of answers against it.
+//! The content of messages, and the comparison of answers with it.
 
 use bytes::Bytes;
 use rand::{RngCore, SeedableRng};
@@ -6,20 +6,20 @@ use rand_pcg::Pcg64;
 
 use crate::tcp::frame::ONE_WAY_BYTES;
 
-/// Number of different starts of messages in the pattern, so that consecutive RPCs have different content.
+/// Number of offsets in the pattern at which messages begin, so that consecutive RPCs have different content.
 const STARTS: u64 = 4096;
 
-/// Maximum length of answers that are compared completely.
+/// Maximum length of answers that are compared in full.
 const WHOLE: usize = 1500;
 
-/// Size of the windows that are compared of longer answers. Comparing all of 1 MB would delay the measuring
-/// thread by 50 us, and the next message with it.
+/// Size of the windows in which longer answers are compared. Comparing a whole MB would delay the measuring
+/// thread, and with it the next message, by 50 us.
 const WINDOW: usize = 64;
 
-/// Windows of a long answer in addition to its beginning; the last one is the answer's end.
+/// Number of windows in a long answer, in addition to the one at its beginning. The last one is at its end.
 const WINDOWS: usize = 16;
 
-/// Random bytes from which every message is a slice: making a request copies nothing.
+/// Random bytes of which every message is a slice, so that making a request copies nothing.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     bytes: Bytes,
@@ -27,15 +27,15 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Makes a pattern for messages of up to `max_bytes`, with random bytes from `seed`. With `one_way`,
-    /// answers have 100 bytes.
+    /// Makes a pattern for messages of up to `max_bytes`, with random bytes generated from `seed`. With
+    /// `one_way`, answers have 100 bytes.
     pub fn new(max_bytes: u32, seed: u64, one_way: bool) -> Pattern {
         let mut bytes = vec![0; max_bytes as usize + STARTS as usize];
         Pcg64::seed_from_u64(seed).fill_bytes(&mut bytes);
         Pattern { bytes: bytes.into(), one_way }
     }
 
-    /// The request of `size` bytes with this number.
+    /// Returns the request of `size` bytes with this number.
     pub fn request(&self, number: u64, size: u32) -> Bytes {
         let start = (number % STARTS) as usize;
         self.bytes.slice(start..start + size as usize)
@@ -66,8 +66,8 @@ impl Pattern {
     }
 }
 
-/// The starts of the windows: both ends, and evenly spread ones between them. `number` shifts the latter, so
-/// that over many answers of one size every byte is compared.
+/// Returns the offsets of the windows: both ends of the answer, and positions evenly spread between them.
+/// `number` shifts the latter, so that all bytes are compared over many answers of one size.
 fn windows(length: usize, number: u64) -> impl Iterator<Item = usize> {
     let last = length - WINDOW;
     let step = last / (WINDOWS - 1);

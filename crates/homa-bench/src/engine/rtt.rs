@@ -1,4 +1,4 @@
-//! Round-trip times without load, by size: the base of every slowdown.
+//! Unloaded round-trip times by message size: the baseline for all slowdowns.
 
 use std::time::{Duration, Instant};
 
@@ -8,33 +8,32 @@ use homa_workload::Workload;
 use crate::engine::link::Link;
 use crate::engine::pattern::Pattern;
 
-/// Factor from one measured size to the next, in addition to the sizes at the edges of the bins.
+/// Ratio between consecutive measured sizes. The sizes at the edges of the bins are measured in addition.
 const GRID_STEP: u32 = 2;
 
-/// Rounds through all sizes.
+/// Number of rounds over all sizes.
 pub const ROUNDS: u32 = 3;
 
-/// Minimum round trips of a size in a round for a useful median, if the size's share of the time permits
-/// them.
+/// Minimum round trips per size and round for a useful median, if the size's share of the time permits.
 const MIN_SAMPLES: usize = 5;
 
-/// Maximum time for these minimum round trips, in shares: on a slow link, five round trips of a long message
-/// would take seconds.
+/// Maximum time for the minimum number of round trips, as a multiple of the size's share. On a slow link,
+/// five round trips of a long message would take seconds.
 const MOST_SHARES: u32 = 2;
 
-/// Maximum round trips of a size in a round; more would not change the median.
+/// Maximum round trips per size and round; more would not change the median.
 const MAX_SAMPLES: usize = 1_000;
 
-/// A longer round trip is not noticeably changed by a delay of a processor or a scheduler.
+/// A round trip longer than this is not noticeably changed by a delay of a processor or of the scheduler.
 const DISTURBANCE: Duration = Duration::from_millis(20);
 
-/// Time after which a single RPC without load counts as unanswered. Homa reports its own errors earlier.
+/// Time after which a single unloaded RPC counts as unanswered. Homa reports its own errors earlier.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Unloaded round-trip times by message size.
 #[derive(Clone, Debug)]
 pub struct RttTable {
-    /// Bytes and nanoseconds, by increasing size.
+    /// Pairs of size in bytes and round trip in nanoseconds, by increasing size.
     points: Vec<(u32, u64)>,
 }
 
@@ -50,8 +49,9 @@ impl RttTable {
         &self.points
     }
 
-    /// Round trip in nanoseconds of a message of `size` bytes without load, at least 1. It is interpolated
-    /// linearly in double logarithmic scale; outside the measured sizes it is that of the nearest size.
+    /// Returns the unloaded round trip in nanoseconds of a message of `size` bytes, at least 1. It is
+    /// interpolated linearly on a double logarithmic scale. Outside the measured range, it is that of the
+    /// nearest size.
     pub fn rtt_ns(&self, size: u32) -> u64 {
         let above = self.points.partition_point(|&(bytes, _)| bytes < size);
         let ns = match (above.checked_sub(1).map(|below| self.points[below]), self.points.get(above)) {
@@ -68,7 +68,7 @@ impl RttTable {
     }
 }
 
-/// The sizes to measure: the workload's minimum and maximum, powers of two times the minimum, and the
+/// Returns the sizes to measure: the workload's minimum and maximum, powers of two times the minimum, and the
 /// quantiles at the edges of the bins.
 pub fn sizes(workload: &Workload) -> Vec<u32> {
     let (min, max) = (workload.min_bytes(), workload.max_bytes());
@@ -81,9 +81,9 @@ pub fn sizes(workload: &Workload) -> Vec<u32> {
     sizes
 }
 
-/// Measures the median round trip of each size, one RPC at a time, within about `budget` in all. The sizes
-/// take turns in [`ROUNDS`] rounds, so that a disturbance of some milliseconds does not affect all samples of
-/// a size. `step` is called after each size in each round.
+/// Measures the median round trip of each size, one RPC at a time, within about `budget` in total. The sizes
+/// take turns in [`ROUNDS`] rounds, so that a disturbance of a few milliseconds does not affect all samples
+/// of a size. `step` is called after each size in each round.
 pub fn measure(
     link: &mut dyn Link,
     pattern: &Pattern,
@@ -101,7 +101,8 @@ pub fn measure(
                 step();
                 continue;
             }
-            // The first round trip of a size finds cold buffers; only for a long message this is negligible.
+            // The first round trip of a size runs with cold caches, which is negligible only for a long
+            // message.
             let first = round_trip(link, pattern, &mut number, size)?;
             if is_long(first, share) {
                 samples.push(first.as_nanos() as u64);
@@ -121,13 +122,14 @@ pub fn measure(
     Ok(RttTable::new(undisturbed(sizes.iter().copied().zip(medians).collect())))
 }
 
-/// Whether a single round trip suffices, because a disturbance of some milliseconds is a small part of it.
+/// Returns whether a single round trip suffices because a disturbance of a few milliseconds is negligible in
+/// it.
 fn is_long(rtt: Duration, share: Duration) -> bool {
     rtt >= share.max(DISTURBANCE)
 }
 
-/// Whether a size needs another round trip in this round, after `count` round trips in `elapsed`. Each size
-/// gets at least one.
+/// Returns whether a size needs another round trip in this round, after `count` round trips in `elapsed`.
+/// Each size gets at least one.
 fn wants_more(count: usize, elapsed: Duration, share: Duration) -> bool {
     match count {
         0 => true,
@@ -136,8 +138,8 @@ fn wants_more(count: usize, elapsed: Duration, share: Duration) -> bool {
     }
 }
 
-/// Cuts disturbances off: without load, no message takes longer than a longer message. `points` must be in
-/// the order of increasing size.
+/// Removes disturbances: without load, no message takes longer than a longer one. `points` must be sorted by
+/// increasing size.
 fn undisturbed(mut points: Vec<(u32, u64)>) -> Vec<(u32, u64)> {
     let mut least = u64::MAX;
     for (_, ns) in points.iter_mut().rev() {
@@ -192,7 +194,7 @@ mod tests {
     #[test]
     fn long_messages_get_few_round_trips_and_short_ones_what_their_share_has_room_for() {
         let ms = Duration::from_millis;
-        // At 50 Mbit/s a message of 1 MB takes 350 ms; each size has 27 ms in a round.
+        // At 50 Mbit/s a message of 1 MB takes 350 ms; each size has 27 ms per round.
         assert!(is_long(ms(350), ms(27)) && !is_long(ms(19), ms(27)) && !is_long(ms(19), ms(1)));
         assert!(wants_more(0, ms(500), ms(27)) && wants_more(1, ms(50), ms(27)));
         assert!(!wants_more(1, ms(54), ms(27)) && !wants_more(MIN_SAMPLES, ms(27), ms(27)));

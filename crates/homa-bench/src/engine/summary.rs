@@ -11,12 +11,12 @@ pub struct Summary {
     pub min: f64,
     /// Maximum.
     pub max: f64,
-    /// The values, in the order of the repetitions.
+    /// The values in the order of the repetitions.
     pub samples: Vec<f64>,
 }
 
 impl Summary {
-    /// The summary of these values; `None` if there are none.
+    /// Summarises these values; returns `None` if there are none.
     pub fn of(samples: impl IntoIterator<Item = f64>) -> Option<Summary> {
         let mut summary = Summary::default();
         samples.into_iter().for_each(|value| summary.add(value));
@@ -36,14 +36,14 @@ impl Summary {
         (self.min, self.max) = (sorted[0], sorted[sorted.len() - 1]);
     }
 
-    /// The summary with all values multiplied by `factor`, for another unit.
+    /// Returns the summary with all values multiplied by `factor`, to convert its unit.
     pub fn scaled(&self, factor: f64) -> Summary {
         let samples = self.samples.iter().map(|value| value * factor).collect();
         Summary { median: self.median * factor, min: self.min * factor, max: self.max * factor, samples }
     }
 
-    /// The quotients of the values of equal repetitions, for the repetitions that both summaries have; `None`
-    /// if there are none.
+    /// Divides the values by those of `below` in the same repetition, for the repetitions that both summaries
+    /// have. Returns `None` if there are none.
     pub fn over(&self, below: &Summary) -> Option<Summary> {
         let pairs = self.samples.iter().zip(&below.samples);
         Summary::of(pairs.filter(|(_, below)| **below > 0.0).map(|(above, below)| above / below))

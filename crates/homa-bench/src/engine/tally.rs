@@ -1,4 +1,4 @@
-//! Counts and latencies of a slice of load.
+//! Counts and latencies of one slice of load.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use anyhow::Result;
 use homa_workload::{SlowdownRecorder, Workload};
 use serde::{Deserialize, Serialize};
 
-/// An RPC that was due within the measured time, and answered.
+/// An answered RPC that was due within the measured time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
     /// Bytes of the request.
@@ -15,18 +15,18 @@ pub struct Sample {
     pub rtt_ns: u64,
 }
 
-/// Counters of a thread, a slice, a host, or all of them.
+/// Counters of a thread, a slice, a host, or a sum of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RpcCounters {
-    /// RPCs started, the warm-up included.
+    /// RPCs started, including those of the warm-up.
     pub started: u64,
-    /// RPCs answered correctly, the warm-up included.
+    /// RPCs answered correctly, including those of the warm-up.
     pub answered: u64,
     /// RPCs that ended in an error or with a wrong answer.
     pub errors: u64,
     /// RPCs that never ended.
     pub lost: u64,
-    /// Answers to no open RPC, and requests that ran more than once.
+    /// Answers without an open RPC, and requests that were executed more than once.
     pub duplicated: u64,
     /// Arrivals that had to wait because `--max-outstanding` RPCs were open.
     pub capped: u64,
@@ -57,13 +57,14 @@ impl RpcCounters {
         }
     }
 
-    /// Whether so many arrivals had to wait (more than 1 %) that the load was no longer open-loop.
+    /// Returns whether more than 1 % of the arrivals had to wait, so that the load was no longer open-loop.
     pub fn closed_loop(&self) -> bool {
         (self.capped + self.unsent) * 100 > self.started + self.unsent
     }
 
-    /// Bytes answered in the measured time over the bytes due in it; `None` if nothing was due. In steady
-    /// state it is 1, except for the bytes in flight at both ends. While a backlog grows it is below 1.
+    /// Returns the bytes answered within the measured time divided by the bytes due in it, or `None` if
+    /// nothing was due. The quotient is 1 in steady state, except for the bytes in flight at both ends of the
+    /// measured time. It is below 1 while a backlog grows.
     pub fn completed_fraction(&self) -> Option<f64> {
         (self.offered_bytes > 0).then(|| self.goodput_bytes as f64 / self.offered_bytes as f64)
     }
@@ -74,14 +75,14 @@ impl RpcCounters {
 pub struct Tally {
     /// Latencies of the RPCs that were due within the measured time.
     pub recorder: SlowdownRecorder,
-    /// The same latencies one by one, if the load keeps them.
+    /// The same latencies individually, if the load keeps them.
     pub samples: Vec<Sample>,
     /// The counters.
     pub counted: RpcCounters,
     /// The measured time.
     pub measured: Duration,
-    /// Processor time within the measured time: that of the clients, and that of the servers if they are
-    /// ours.
+    /// Processor time of the clients within the measured time, plus that of the servers if this bench started
+    /// them.
     pub cpu: Duration,
 }
 
@@ -97,7 +98,7 @@ impl Tally {
         }
     }
 
-    /// Adds the counters and histograms of `other`; `measured` and `cpu` stay unchanged.
+    /// Adds the counters and histograms of `other`. Leaves `measured` and `cpu` unchanged.
     pub fn add(&mut self, mut other: Tally) -> Result<()> {
         self.recorder.merge(&other.recorder)?;
         self.samples.append(&mut other.samples);
@@ -111,7 +112,7 @@ impl Tally {
         self.counted.first_error.get_or_insert_with(text);
     }
 
-    /// Payload of answered requests in 10^9 bits per second of measured time.
+    /// Returns the payload of answered requests in 10^9 bits per second of measured time.
     pub fn achieved_gbps(&self) -> f64 {
         self.counted.goodput_bytes as f64 * 8.0 / 1e9 / self.measured.as_secs_f64().max(1e-9)
     }

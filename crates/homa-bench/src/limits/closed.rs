@@ -1,4 +1,4 @@
-//! A closed loop of messages of one size on one link, with its round trips and its processor time.
+//! A closed loop of messages of one size on one link. It measures round trips and processor time.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ use crate::engine::inflight::{InFlightRpcs, Rpc};
 use crate::engine::link::{Answer, Link};
 use crate::engine::pattern::Pattern;
 
-/// After the measured time, open RPCs count as lost if no answer arrives for this long.
+/// After the measured time, the remaining open RPCs count as lost once no answer has arrived for this long.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Minimum timeout of a wait for answers.
+/// Minimum timeout when waiting for answers.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
 /// The settings of a closed loop.
@@ -35,7 +35,7 @@ pub struct Spec<'a> {
 /// The results of a closed loop.
 #[derive(Clone, Debug, Default)]
 pub struct Sample {
-    /// Round trips in nanoseconds, of all RPCs that ended within the measured time.
+    /// Round trips in nanoseconds of all RPCs that ended within the measured time.
     pub rtts_ns: Vec<u64>,
     /// The actual measured time.
     pub elapsed: Duration,
@@ -50,8 +50,8 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// A percentile of the round trips in microseconds; `fraction` is 0.5 for the median. `None` if there are
-    /// no round trips.
+    /// Returns a percentile of the round trips in microseconds, or `None` if there are no round trips.
+    /// `fraction` is 0.5 for the median.
     pub fn rtt_us(&mut self, fraction: f64) -> Option<f64> {
         let last = self.rtts_ns.len().checked_sub(1)?;
         let index = ((last as f64) * fraction).round() as usize;
@@ -63,12 +63,13 @@ impl Sample {
         self.rtts_ns.len() as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
 
-    /// Processor time per RPC in nanoseconds; `None` if no RPC ended.
+    /// Returns the processor time per RPC in nanoseconds, or `None` if no RPC ended.
     pub fn cpu_ns_per_rpc(&self) -> Option<f64> {
         (!self.rtts_ns.is_empty()).then(|| self.cpu.as_nanos() as f64 / self.rtts_ns.len() as f64)
     }
 
-    /// Processor time for sending and receiving a packet in nanoseconds; `None` if packets were not counted.
+    /// Returns the processor time to send and receive a packet in nanoseconds, or `None` if packets were not
+    /// counted.
     pub fn cpu_ns_per_packet(&self) -> Option<f64> {
         let packets = self.packets.filter(|&packets| packets > 0)?;
         Some(self.cpu.as_nanos() as f64 / packets as f64)
@@ -94,7 +95,7 @@ impl CounterSnapshot {
     }
 }
 
-/// Runs the closed loop in this thread. `number` counts the RPCs of the link over all loops.
+/// Runs the closed loop in this thread. `number` counts the RPCs of all closed loops on this link.
 ///
 /// # Errors
 /// The link is broken, or refuses an RPC.
@@ -175,7 +176,7 @@ mod tests {
     use super::*;
     use bytes::Bytes;
 
-    /// Answers at once; the first answer is wrong.
+    /// A link that answers at once; its first answer is wrong.
     #[derive(Default)]
     struct Mirror {
         waiting: Vec<(u64, Bytes)>,
@@ -220,7 +221,8 @@ mod tests {
         assert!(sample.elapsed >= milli && sample.rate() > 0.0);
         let rpcs = sample.rtts_ns.len() as u64;
         let packets = sample.packets.expect("counted");
-        // At most one packet of an RPC is counted if the RPC is in flight at either end of the measured time.
+        // An RPC in flight at the start or the end of the measured time has at most one of its packets
+        // counted.
         assert!(packets.abs_diff(2 * rpcs) <= 12, "{packets} packets of {rpcs} RPCs");
         assert!(sample.rtt_us(0.5) <= sample.rtt_us(0.99));
         assert!(Sample::default().rtt_us(0.5).is_none());

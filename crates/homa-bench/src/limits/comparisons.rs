@@ -10,15 +10,15 @@ use crate::engine::summary::Summary;
 pub const HOMA: &str = "homa/udp";
 /// Name of TCP's row.
 pub const TCP: &str = "tcp";
-/// Name of the row of raw packets. It has segmentation offload, as Homa's driver has.
+/// Name of the row of raw packets. Like Homa's driver, they use segmentation offload.
 pub const BARE: &str = "bare/udp-offload";
 
-/// A metric of Homa, of TCP, and of raw packets.
+/// The values of one metric for Homa, TCP and raw packets.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
     /// The metric's stable name.
     pub name: &'static str,
-    /// The metric in words, with the unit of the table.
+    /// Description of the metric, with the table's unit.
     #[serde(skip)]
     pub text: &'static str,
     /// Factor from the metric's unit to the table's unit.
@@ -26,7 +26,7 @@ pub struct Comparison {
     pub factor: f64,
     /// Whether smaller is better.
     pub at_most: bool,
-    /// Homa over UDP; in this and the following fields `null` if it was not measured.
+    /// The value of Homa over UDP. This field and the following ones are `null` if not measured.
     pub homa: Option<Summary>,
     /// TCP.
     pub tcp: Option<Summary>,
@@ -60,7 +60,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     ROWS.iter().map(|(.., metric)| metric.name())
 }
 
-/// The metric of the row with this name.
+/// Returns the metric of the row with this name.
 pub fn find(name: &str) -> Option<Metric> {
     ROWS.iter().map(|(.., metric)| *metric).find(|metric| metric.name() == name)
 }

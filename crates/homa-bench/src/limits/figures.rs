@@ -11,11 +11,12 @@ use crate::engine::summary::Summary;
 pub struct Figure {
     /// Stable name.
     pub name: &'static str,
-    /// The dividend and the divisor in words.
+    /// Description of the dividend and the divisor.
     pub text: &'static str,
-    /// The floor of its target, a maximum for times and a minimum for rates; `null` if it has no target.
+    /// Floor of the ratio's target: a maximum for times and a minimum for rates; `null` if there is no
+    /// target.
     pub asked: Option<f64>,
-    /// The goal of its target; `null` if it has none.
+    /// Goal of the ratio's target; `null` if there is none.
     pub aim: Option<f64>,
     /// Whether smaller is better.
     pub at_most: bool,
@@ -86,7 +87,7 @@ const RECIPES: [Recipe; 13] = [
         above: HOMA,
         below: "bare/udp",
     },
-    // With several packets in a burst Homa uses the offload too, so this compares equal drivers.
+    // With several packets in a burst, Homa uses segmentation offload too, so this compares equal drivers.
     Recipe {
         name: "rpcs_32_over_bare_offload",
         text: "the same / bare UDP with offload",
@@ -138,12 +139,12 @@ const RECIPES: [Recipe; 13] = [
     },
 ];
 
-/// The names of all figures.
+/// Returns the names of all figures.
 pub fn names() -> impl Iterator<Item = &'static str> {
     RECIPES.iter().map(|recipe| recipe.name)
 }
 
-/// Whether smaller is better for the figure with this name; `None` if there is no such figure.
+/// Returns whether smaller is better for the figure with this name, or `None` if there is no such figure.
 pub fn at_most(name: &str) -> Option<bool> {
     RECIPES.iter().find(|recipe| recipe.name == name).map(|recipe| recipe.metric.at_most())
 }
@@ -221,7 +222,7 @@ floor = 0.9
 
     #[test]
     fn the_better_of_two_drivers_counts_and_what_is_missing_is_not_judged() {
-        // packet 0.5, xdp 0.75 of bare UDP's round trip.
+        // The round trip is 0.5 of bare UDP's for the packet driver, and 0.75 for XDP.
         let device = find("rtt_device_over_bare");
         assert!((device.measured.expect("measured").median - 0.5).abs() < 1e-9);
         assert!(device.asked.is_none() && device.ok.is_none(), "it has no target");

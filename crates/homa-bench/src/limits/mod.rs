@@ -2,8 +2,8 @@
 //! baseline.
 //!
 //! Every subject has one client thread and one server thread. The subjects take turns, so that a disturbance
-//! of the machine affects all of them. A server process lives only while its subject is measured: a program
-//! attached to a device, or a socket that receives its packets, would slow the other subjects down.
+//! of the machine affects all of them. A server process runs only while its subject is measured. Otherwise,
+//! programs attached to a device, or sockets that receive its packets, would slow the other subjects down.
 
 pub mod closed;
 mod comparisons;
@@ -47,8 +47,8 @@ pub use table::render as text;
 use targets::Targets;
 use workloads::Maximum;
 
-/// Polling time of both sides: no side sleeps within a slice, and an idle server sleeps before the next
-/// subject's turn.
+/// Polling time of both sides: long enough that no side sleeps within a slice, and short enough that an idle
+/// server sleeps before the next subject's turn.
 const POLL: Duration = Duration::from_millis(10);
 
 /// Bytes of a short message.
@@ -63,11 +63,11 @@ const LONG_OPEN: usize = 8;
 /// Number of open short messages for the measurement of processor time.
 const CPU_OPEN: usize = 32;
 
-/// Slices for each level of open RPCs in the search for a workload's maximum. With more slices, five
+/// Number of slices per number of open RPCs in the search for a workload's maximum. With more slices, five
 /// repetitions of all measurements would take more than ten minutes on a busy machine.
 const WORKLOAD_SLICES: u32 = 6;
 
-/// Estimated time to make the network, for the progress bar.
+/// Estimated time to set up the network, for the progress bar.
 const START: Duration = Duration::from_secs(1);
 
 /// Estimated time to start and end a server, for the progress bar.
@@ -90,7 +90,7 @@ pub enum PathChoice {
 enum Phase {
     Polling,
     Sleeping,
-    /// Both sides sleep; Homa's hosts keep the processors out of deep sleep while RPCs are in flight.
+    /// Both sides sleep. Homa's hosts keep the processors out of deep sleep while RPCs are in flight.
     LowLatency,
     Bulk,
 }
@@ -108,7 +108,7 @@ enum Cell {
 impl Phase {
     const ALL: [Phase; 4] = [Phase::Polling, Phase::Sleeping, Phase::LowLatency, Phase::Bulk];
 
-    /// The cells that measure any of these metrics.
+    /// Returns the cells that measure any of these metrics.
     fn cells(self, wanted: &[Metric]) -> Vec<Cell> {
         const POLLING: [Cell; 4] =
             [Cell::Polling(1), Cell::Polling(8), Cell::Polling(32), Cell::Polling(128)];
@@ -186,26 +186,26 @@ pub struct Options {
     pub path: PathChoice,
     /// MTU of the veth pair in bytes, 1280 to 65535.
     pub mtu: u32,
-    /// Packets cross the veth pair one by one, as over a wire.
+    /// Whether packets cross the veth pair one by one, as over a physical wire.
     pub wire: bool,
-    /// Measure long messages only.
+    /// Whether to measure only long messages.
     pub long_only: bool,
     /// Metrics to measure; empty: all.
     pub rows: Vec<Metric>,
     /// File with the targets of the rows.
     pub targets: Option<PathBuf>,
-    /// Repetitions, at least 1; in each all rows take turns. `None`: the default.
+    /// Number of repetitions, at least 1. In each of them, all rows take turns. `None`: the default.
     pub repetitions: Option<u32>,
-    /// Measured time of each cell in a repetition; `None`: the default.
+    /// Measured time of each cell per repetition; `None`: the default.
     pub slice: Option<Duration>,
-    /// Also measure while /dev/cpu_dma_latency is held at 0.
+    /// Whether to measure also with /dev/cpu_dma_latency held at 0.
     pub low_latency: bool,
-    /// Measure briefly, only to check that everything works.
+    /// Whether to measure only briefly, to check that everything works.
     pub quick: bool,
 }
 
 impl Default for Options {
-    /// All measurements, over a veth pair with the MTU of Ethernet if there can be one.
+    /// All measurements, over a veth pair with the MTU of Ethernet if a pair can be made.
     fn default() -> Options {
         Options {
             protocols: Vec::new(),
@@ -227,7 +227,7 @@ impl Default for Options {
 /// Measures the limits.
 ///
 /// # Errors
-/// The options contradict each other, the targets cannot be read, or the network cannot be made.
+/// The options contradict each other, the targets cannot be read, or the network cannot be set up.
 pub fn measure(options: &Options) -> Result<Limits> {
     let targets = options.targets.as_deref().map(Targets::read).transpose()?.unwrap_or_default();
     let wanted = wanted(options)?;
@@ -342,7 +342,7 @@ impl Bench {
         Ok(Limits { schema: SCHEMA, config: self.config, rows, comparisons, figures })
     }
 
-    /// About how long a repetition of one subject takes.
+    /// Estimates the duration of one repetition of one subject.
     fn time_of_subject(&self) -> Duration {
         let phases = Phase::ALL.map(|phase| phase.cells(&self.wanted).len() as u32);
         let started = phases.iter().filter(|&&cells| cells > 0).count() as u32;
@@ -356,8 +356,8 @@ impl Bench {
         metrics.filter_map(|&metric| Maximum::new(metric, rows, slice).transpose()).collect()
     }
 
-    /// Measures a repetition of all workloads over loopback. A workload that fails is noted, and is not
-    /// measured again.
+    /// Measures a repetition of all workloads over loopback. A workload that fails is noted and not measured
+    /// again.
     fn workloads(&mut self, maxima: &mut Vec<Maximum>, rows: &mut [Row], repetition: &str) -> Result<()> {
         if maxima.is_empty() {
             return Ok(());
@@ -401,8 +401,8 @@ impl Bench {
             if cells.is_empty() {
                 continue;
             }
-            // Homa's hosts hold /dev/cpu_dma_latency themselves, only while RPCs are in flight. For the other
-            // protocols the bench holds it all the time.
+            // Homa's hosts themselves hold /dev/cpu_dma_latency while RPCs are in flight. For other
+            // protocols, the bench holds it the whole time.
             let held_here = phase == Phase::LowLatency && subject.protocol != Protocol::Homa;
             let _held = held_here.then(low_latency).transpose()?;
             let (server, mut link) = self.connect(&subject, phase)?;
@@ -494,7 +494,7 @@ impl Bench {
     }
 }
 
-/// Makes the network. Adds the reason to `notes` if it is loopback instead of the veth pair.
+/// Sets up the network. If it falls back from the veth pair to loopback, adds the reason to `notes`.
 fn place(options: &Options, notes: &mut Vec<String>) -> Result<Place> {
     match options.path {
         PathChoice::Loopback if options.wire => bail!("--wire needs the veth pair: use --path veth"),
@@ -519,7 +519,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Keeps the processors out of sleep states with a long wake-up, for as long as the file is open.
+/// Keeps the processors out of sleep states with a long wake-up time while the returned file is open.
 fn low_latency() -> Result<File> {
     const DEVICE: &str = "/dev/cpu_dma_latency";
     let mut file =

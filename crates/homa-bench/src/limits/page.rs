@@ -1,4 +1,4 @@
-//! The limits as a page.
+//! Renders the limits as a page.
 
 use homa_report::table::TableRow;
 
@@ -62,7 +62,7 @@ fn compared(limits: &Limits) -> Section {
     }
 }
 
-/// The floor and the goal of a row, as text.
+/// Returns the floor and the goal of a row as text.
 fn bounds(row: &Comparison) -> [String; 2] {
     let sign = if row.at_most { "at most" } else { "at least" };
     let Some(target) = &row.target else { return ["-", "-"].map(str::to_owned) };

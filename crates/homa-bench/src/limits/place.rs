@@ -18,8 +18,8 @@ use crate::netns::{current, enter, forget_segment, fresh, ip};
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 146, 0, 1);
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 146, 0, 2);
 
-/// Attempts to send a packet through the veth pair, 20 ms each. They take up to a minute, because a busy
-/// kernel needs many seconds to bring up a device.
+/// Attempts to send a packet through the veth pair, 20 ms each. Together they take up to a minute, because a
+/// busy kernel needs many seconds to bring up a device.
 const LOOKS: u32 = 3_000;
 
 /// The network between clients and servers, and the processors of each side.
@@ -41,9 +41,9 @@ impl Place {
         Ok(Place { wire: None, placement: CpuSplit::split_cpus()? })
     }
 
-    /// Makes two namespaces, joined by a veth pair with this MTU, and moves this thread to the clients' side.
-    /// With `one_by_one`, large segments are cut before they cross the pair. A veth pair otherwise passes
-    /// them whole, unlike a wire.
+    /// Makes two namespaces joined by a veth pair with this MTU, and moves this thread to the clients' side.
+    /// With `one_by_one`, large segments are split before they cross the pair. A veth pair otherwise passes
+    /// large segments whole, unlike a physical wire.
     ///
     /// # Errors
     /// A privilege is missing, or the program `ip`.
@@ -75,7 +75,7 @@ impl Place {
         self.enter_clients()?;
         let from = UdpSocket::bind((CLIENT, 0)).context("cannot bind a socket to the veth pair")?;
         let path = (0..LOOKS).any(|_| {
-            // A failed send means that there is no path yet, just as a missing packet does.
+            // A failed send, like a missing packet, means that there is no path yet.
             let _ = to.local_addr().and_then(|addr| from.send_to(b"?", addr));
             to.recv(&mut [0]).is_ok()
         });
@@ -88,20 +88,20 @@ impl Place {
         if self.wire.is_some() { "veth" } else { "loopback" }
     }
 
-    /// Moves this thread, and the threads and processes that it starts from now on, to the servers' side.
+    /// Moves this thread to the servers' side, with all threads and processes that it starts from now on.
     pub fn enter_servers(&self) -> Result<()> {
         self.wire.as_ref().map_or(Ok(()), |wire| enter(&wire.servers))?;
         self.placement.as_ref().map_or(Ok(()), CpuSplit::enter_servers)
     }
 
-    /// Moves this thread, and the threads and processes that it starts from now on, to the clients' side.
+    /// Moves this thread to the clients' side, with all threads and processes that it starts from now on.
     pub fn enter_clients(&self) -> Result<()> {
         self.wire.as_ref().map_or(Ok(()), |wire| enter(&wire.clients))?;
         self.placement.as_ref().map_or(Ok(()), CpuSplit::enter_clients)
     }
 
-    /// Moves this thread back to the machine's own network namespace and to the processors of both sides.
-    /// Threads and processes that it starts from now on follow it.
+    /// Moves this thread back to the machine's own network namespace and to the processors of both sides,
+    /// with all threads and processes that it starts from now on.
     pub fn leave(&self) -> Result<()> {
         self.wire.as_ref().map_or(Ok(()), |wire| enter(&wire.outside))?;
         self.placement.as_ref().map_or(Ok(()), CpuSplit::enter_all)
@@ -112,7 +112,7 @@ impl Place {
         SocketAddr::from((if self.wire.is_some() { SERVER } else { Ipv4Addr::LOCALHOST }, 0))
     }
 
-    /// The address to which a client of Homa or, with `bare`, of bare packets binds.
+    /// Returns the address to which a client of Homa binds or, with `bare`, a client of raw packets.
     pub fn client_bind(&self, driver: Driver, bare: bool) -> Result<SocketAddr> {
         let to = IpAddr::V4(Ipv4Addr::LOCALHOST);
         match (&self.wire, bare) {
@@ -139,7 +139,7 @@ fn up(device: &str, address: Ipv4Addr, mtu: u32, one_by_one: bool) -> Result<()>
     ip("link set lo up")?;
     ip(&format!("link set {device} mtu {mtu}"))?;
     if one_by_one {
-        // As `ethtool -K DEVICE tso off gso off tx-udp-segmentation off`, without another program.
+        // Like `ethtool -K DEVICE tso off gso off tx-udp-segmentation off`, but without needing `ethtool`.
         ip(&format!("link set {device} gso_max_segs 1"))?;
     }
     ip(&format!("addr add {address}/24 dev {device}"))?;

@@ -8,7 +8,8 @@ use super::comparisons::Comparison;
 use super::figures::Figure;
 use crate::engine::summary::Summary;
 
-/// Version of the JSON. It increases when a field changes its meaning or disappears, not when one is added.
+/// Version of the JSON. It increases when a field changes its meaning or is removed, not when a field is
+/// added.
 pub const SCHEMA: u32 = 1;
 
 /// A metric of each subject. Names and units are part of the JSON.
@@ -18,12 +19,12 @@ pub enum Metric {
     PollingP50,
     /// 99th percentile of the same round trips.
     PollingP99,
-    /// Median round trip of 100 bytes in microseconds: one RPC at a time, both sides sleep without polling.
+    /// Median round trip of 100 bytes in microseconds: one RPC at a time, both sides sleep without polling
+    /// first.
     SleepingP50,
     /// 99th percentile of the same round trips.
     SleepingP99,
-    /// Median round trip of sleeping sides as in [`Metric::SleepingP50`], with /dev/cpu_dma_latency held at
-    /// 0.
+    /// Like [`Metric::SleepingP50`], with /dev/cpu_dma_latency held at 0.
     LowLatencyP50,
     /// 99th percentile of the same round trips.
     LowLatencyP99,
@@ -37,17 +38,16 @@ pub enum Metric {
     Rpcs128,
     /// One-way messages of 1 MB, 8 open, one connection: payload in 10^9 bits per second.
     Bulk,
-    /// Processor time of client and server for an RPC of 100 bytes, in nanoseconds; 32 open RPCs, both sides
+    /// Processor time of client and server per RPC of 100 bytes, in nanoseconds; 32 open RPCs, both sides
     /// sleep when idle.
     CpuRpc,
-    /// Processor time for sending and receiving a packet, in nanoseconds, in the measurement of
+    /// Processor time to send and receive a packet, in nanoseconds, measured together with
     /// [`Metric::CpuRpc`].
     CpuPacket,
-    /// Processor time for sending and receiving a packet, in nanoseconds, in the measurement of
-    /// [`Metric::Bulk`].
+    /// Processor time to send and receive a packet, in nanoseconds, measured together with [`Metric::Bulk`].
     CpuBulkPacket,
-    /// Maximum rate of requests of workload W1 over loopback, as in `homa bench --loopback --find-max`:
-    /// payload in 10^9 bits per second.
+    /// Maximum rate of requests of workload W1 over loopback, in 10^9 bits of payload per second, as `homa
+    /// bench --loopback --find-max` measures it.
     MaxW1,
     /// Maximum rate of workload W2.
     MaxW2,
@@ -112,18 +112,18 @@ impl Metric {
         }
     }
 
-    /// The metric with this name, or the maximum rate of the workload with this name.
+    /// Returns the metric with this name, or the maximum rate of the workload with this name.
     pub fn from_name(name: &str) -> Option<Metric> {
         let has_name = |metric: &Metric| metric.name() == name || metric.workload() == Some(name);
         Metric::ALL.into_iter().find(has_name)
     }
 
-    /// The workload of a maximum rate; `None` for other metrics.
+    /// Returns the workload of a maximum rate, or `None` for other metrics.
     pub fn workload(self) -> Option<&'static str> {
         Metric::MAXIMA.contains(&self).then(|| self.name().trim_start_matches("max_gbps_"))
     }
 
-    /// Whether smaller is better: true for times, false for rates.
+    /// Returns whether smaller is better: true for times, false for rates.
     pub fn at_most(self) -> bool {
         self.name().ends_with("_us") || self.name().starts_with("cpu_ns")
     }
@@ -164,11 +164,11 @@ pub struct Config {
     pub mtu: Option<u32>,
     /// Whether packets crossed the veth pair one by one.
     pub wire: bool,
-    /// Repetitions; in each all subjects take turns.
+    /// Number of repetitions. In each of them, all subjects take turns.
     pub repetitions: u32,
-    /// Measured time of each cell in a repetition, in milliseconds.
+    /// Measured time of each cell per repetition, in milliseconds.
     pub slice_ms: u64,
-    /// Measured time of each level of open RPCs in a workload's search, per repetition, in milliseconds.
+    /// Measured time per number of open RPCs in a workload's search, per repetition, in milliseconds.
     pub workload_slice_ms: u64,
     /// The file with the targets; `null` if there is none.
     pub targets: Option<String>,
@@ -183,13 +183,13 @@ pub struct Config {
 pub struct Row {
     /// Name of the subject.
     pub name: String,
-    /// Why there are no values, or none after some repetition.
+    /// Reason why values are missing, either all or those after some repetition.
     pub skipped: Option<String>,
     /// RPCs that failed, had a wrong answer, or were lost.
     pub errors: u64,
     /// The first error.
     pub first_error: Option<String>,
-    /// Values by the metric's name.
+    /// Values, keyed by the metric's name.
     pub metrics: BTreeMap<&'static str, Summary>,
 }
 
@@ -201,13 +201,13 @@ impl Row {
         }
     }
 
-    /// The values of a metric; `None` if it was not measured.
+    /// Returns the values of a metric, or `None` if it was not measured.
     pub fn get(&self, metric: Metric) -> Option<&Summary> {
         self.metrics.get(metric.name())
     }
 
-    /// Whether every RPC was answered exactly once and correctly. Errors of bare packets are ignored, because
-    /// their packets may be lost.
+    /// Returns whether every RPC was answered exactly once and correctly. Always true for bare packets, which
+    /// may be lost.
     pub fn clean(&self) -> bool {
         self.errors == 0 || self.name.starts_with("bare/")
     }

@@ -1,21 +1,22 @@
-//! The subjects of the measurements: every protocol; Homa and bare packets once for each driver.
+//! The subjects of the measurements: each protocol, and Homa and bare packets once per driver.
 
 use crate::driver::Driver;
 use crate::protocol::Protocol;
 
-/// A subject: a row of the table.
+/// What is measured in one row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subject {
     /// The protocol.
     pub protocol: Protocol,
-    /// The packet driver of Homa or of bare packets; without effect for TCP, gRPC and QUIC.
+    /// The packet driver of Homa or of bare packets; ignored for TCP, gRPC and QUIC.
     pub driver: Driver,
     /// Bare packets only: whether the kernel segments and merges runs of packets of equal length.
     pub offload: bool,
 }
 
 impl Subject {
-    /// All these protocols over all these drivers: bare packets first, then Homa, then the other protocols.
+    /// Returns all combinations of these protocols and drivers: bare packets first, then Homa, then the other
+    /// protocols.
     pub fn all(protocols: &[Protocol], drivers: &[Driver]) -> Vec<Subject> {
         let mut subjects = Vec::new();
         let has = |protocol| protocols.contains(&protocol);
@@ -36,7 +37,7 @@ impl Subject {
         subjects
     }
 
-    /// The stable name in JSON and figures.
+    /// Returns the stable name used in JSON and figures.
     pub fn name(&self) -> String {
         match self.protocol {
             Protocol::Homa => format!("homa/{}", self.driver.name()),
@@ -46,13 +47,13 @@ impl Subject {
         }
     }
 
-    /// Whether only root can open its driver.
+    /// Returns whether only root can open the subject's driver.
     pub fn needs_root(&self) -> bool {
         matches!(self.protocol, Protocol::Homa | Protocol::Udp)
             && !matches!(self.driver, Driver::Udp | Driver::LinuxUdp)
     }
 
-    /// Whether its driver needs a network device, which loopback does not provide.
+    /// Returns whether the subject's driver needs a network device, which loopback does not provide.
     pub fn needs_device(&self) -> bool {
         self.needs_root() && self.driver != Driver::Raw
     }

@@ -93,7 +93,7 @@ fn head(out: &mut String, limits: &Limits) -> std::fmt::Result {
     Ok(())
 }
 
-/// The network between clients and servers, in words.
+/// Describes the network between clients and servers.
 pub fn place(config: &Config) -> String {
     match config.mtu {
         Some(mtu) => {
@@ -104,7 +104,7 @@ pub fn place(config: &Config) -> String {
     }
 }
 
-/// The rows with a value for one of the columns.
+/// Returns the rows that have a value in at least one column.
 fn measured(limits: &Limits) -> impl Iterator<Item = &Row> {
     let has_value = |row: &Row| MEDIANS.iter().any(|(.., metric)| row.get(*metric).is_some());
     limits.rows.iter().filter(move |row| has_value(row))
@@ -138,7 +138,7 @@ fn comparisons(out: &mut String, limits: &Limits) -> std::fmt::Result {
     )
 }
 
-/// The verdict on a row, with the relevant bound of its target.
+/// Describes the verdict on a row, with the relevant bound of the row's target.
 fn verdict_text(row: &Comparison) -> String {
     let Some(target) = &row.target else { return String::new() };
     let bound = match (row.verdict, target.goal) {

@@ -1,4 +1,4 @@
-//! Targets from a file: for each row of the tables a floor and a goal.
+//! Targets from a file: a floor and a goal per row of the tables.
 
 use std::path::Path;
 
@@ -42,7 +42,7 @@ pub struct Target {
     pub basis: Basis,
     /// The bound that must hold: a maximum for times, a minimum for rates.
     pub floor: f64,
-    /// The better value to aim at; `null` if there is none.
+    /// A better value than the floor, to aim at; `null` if there is none.
     pub goal: Option<f64>,
 }
 
@@ -95,7 +95,7 @@ impl Targets {
         self.0.iter().find(|target| target.name == name)
     }
 
-    /// Parses the text of a file. An error has its byte offset and the reason.
+    /// Parses the text of a file. An error consists of its byte offset and the reason.
     fn parse(text: &str) -> Result<Targets, (usize, String)> {
         let file: File = toml::from_str(text).map_err(|error: toml::de::Error| {
             (error.span().map_or(0, |span| span.start), error.message().trim().replace('\n', ", "))
@@ -111,7 +111,7 @@ impl Targets {
         Ok(targets)
     }
 
-    /// Checks an entry: its values must be valid, and it must be the only one for its row.
+    /// Checks an entry: its values must be valid, and no other entry may name the same row.
     fn checked(&self, entry: Entry) -> Result<Target, (usize, String)> {
         let at = entry.name.span().start;
         let name = entry.name.into_inner();
@@ -190,7 +190,7 @@ floor = 20
         assert_eq!(target(0.8, None).judge(5.0, false), Verdict::Reached);
     }
 
-    /// The line and the reason of a refused text.
+    /// Returns the line and the reason of the error for an invalid text.
     fn refused(text: &str) -> (usize, String) {
         let (at, error) = Targets::parse(text).map(|_| ()).expect_err(text);
         (line(text, at), error)

@@ -1,5 +1,5 @@
-//! The maximum rates of workloads, measured as by `homa bench --loopback --workload W --find-max` with its
-//! defaults.
+//! The maximum rates of workloads, measured as `homa bench --loopback --workload W --find-max` does by
+//! default.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use crate::compare::{Load, Options, Plan, measure, total_time};
 use crate::protocol::Protocol;
 use crate::workloads::{self, Truncation};
 
-/// Workloads that raw packets can carry: without flow control, most messages of the longer workloads lose
-/// packets.
+/// Metrics for which raw packets are measured too. Raw packets have no flow control: in the longer workloads,
+/// most messages would lose packets.
 const BARE_TOO: [Metric; 3] = [Metric::MaxW1, Metric::MaxW2, Metric::MaxW3];
 
-/// Minimum time of a level of open RPCs, as the bench requires.
+/// Minimum measured time per number of open RPCs that the bench accepts.
 const SHORTEST: Duration = Duration::from_millis(10);
 
 /// The search for the maximum rate of a workload.
@@ -27,7 +27,7 @@ pub struct Maximum {
     plan: Plan,
 }
 
-/// The name of a protocol's row; `None` if the protocol is not compared here.
+/// Returns the name of a protocol's row, or `None` if the protocol is not compared here.
 fn row_of(protocol: Protocol) -> Option<&'static str> {
     match protocol {
         Protocol::Homa => Some(HOMA),
@@ -38,8 +38,8 @@ fn row_of(protocol: Protocol) -> Option<&'static str> {
 }
 
 impl Maximum {
-    /// Plans the search for the protocols that have one of `rows`, with `slice` for each level of open RPCs.
-    /// `None` if no protocol has a row.
+    /// Plans the search for the protocols that have one of `rows`, and measures each number of open RPCs for
+    /// `slice`. Returns `None` if no protocol has a row.
     ///
     /// # Errors
     /// The bench refuses the plan.
@@ -59,7 +59,7 @@ impl Maximum {
         Ok(Some(Maximum { metric, plan: Plan::new(options)? }))
     }
 
-    /// About how long a repetition takes.
+    /// Estimates the duration of a repetition.
     pub fn time(&self) -> Duration {
         total_time(&self.plan)
     }

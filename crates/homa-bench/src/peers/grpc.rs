@@ -1,9 +1,9 @@
-//! gRPC by tonic: a unary method with messages of raw bytes, run as tonic's generated clients and servers
-//! would run it.
+//! gRPC by tonic: a unary method whose messages are raw bytes, run as in tonic's generated clients and
+//! servers.
 //!
 //! The settings follow tonic's documentation: one channel per pair of ports, cloned for each call; NODELAY on
-//! both sides; message limits raised to the longest message. HTTP/2's flow control gets windows of several
-//! messages, because its default of 64 KB stalls long ones.
+//! both sides; message limits raised to the longest message. The flow control windows of HTTP/2 hold several
+//! messages, because the default of 64 KB stalls long messages.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -28,10 +28,10 @@ use crate::tcp::server::EchoServerConfig;
 /// Flow control window of a stream in bytes: two messages of 1 MB.
 const STREAM_WINDOW: u32 = 2 << 20;
 
-/// Flow control window of a connection in bytes, for many calls in flight.
+/// Flow control window of a connection in bytes, large enough for many calls in flight.
 const CONNECTION_WINDOW: u32 = 16 << 20;
 
-/// Maximum open calls on a connection: more than any bench opens.
+/// Maximum open calls per connection: more than any bench opens.
 const MAX_STREAMS: u32 = 100_000;
 
 const METHOD: &str = "/homa.bench.Echo/Call";

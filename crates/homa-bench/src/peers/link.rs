@@ -15,9 +15,9 @@ use super::PeerLinkConfig;
 use crate::engine::link::{Answer, Link};
 use crate::tcp::IdlePolling;
 
-/// Maximum time of a connection's handshake. For TCP the server's kernel answers; here a server thread must
-/// run, which takes seconds on a machine with more threads than processors. A lost QUIC packet takes a
-/// further second.
+/// Maximum time of a connection's handshake. With TCP the server's kernel answers. Here a server thread must
+/// run, which takes seconds on a machine with more threads than processors. A lost QUIC packet takes another
+/// second.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A connection to one server port.
@@ -25,7 +25,7 @@ pub trait Connection: Clone + Send + Sized + 'static {
     /// The protocol's name in errors.
     const NAME: &str;
 
-    /// State that the connections of a thread share. It is made within the thread's runtime.
+    /// State shared by the connections of a thread. It is created within the thread's runtime.
     type Local: Send;
 
     /// Makes the shared state.
@@ -71,7 +71,7 @@ struct PeerLink<C: Connection> {
     receiver: UnboundedReceiver<Answer>,
     spin: IdlePolling,
     _local: C::Local,
-    /// The last field, so that the connections are dropped before their runtime.
+    /// This is the last field, so that the connections are dropped before their runtime.
     runtime: Runtime,
 }
 
@@ -103,7 +103,7 @@ impl<C: Connection> Link for PeerLink<C> {
             let left = wait.saturating_sub(begin.elapsed());
             let timeout = self.spin.timeout(Some(left)).unwrap_or_default().min(left);
             if timeout.is_zero() {
-                // Runs the ready tasks and polls the sockets once without waiting.
+                // Runs the tasks that are ready and polls the sockets once, without waiting.
                 self.runtime.block_on(yield_now());
             } else {
                 let receiver = &mut self.receiver;

@@ -1,11 +1,12 @@
 //! Common RPC systems that Homa is compared with: gRPC by tonic, and QUIC by quinn with a stream per RPC.
 //!
 //! Each is configured as its documentation recommends for such messages. Both run on tokio. A client's
-//! runtime belongs to a thread of the load generator, which drives it while it waits, so that an RPC needs no
-//! hand-off between threads. A server's runtime has the requested number of threads. To poll before sleeping,
-//! as the other protocols do, a task yields repeatedly and keeps the runtime awake.
+//! runtime belongs to a thread of the load generator. The thread drives the runtime while it waits for
+//! answers, so that an RPC needs no hand-off between threads. A server's runtime has the requested number of
+//! threads. To poll before sleeping, as the other protocols do, a task yields repeatedly and keeps the
+//! runtime awake.
 //!
-//! They need the feature `peers`, without which this crate does not depend on tonic, quinn and tokio.
+//! Both protocols need the feature `peers`. Without it, this crate does not depend on tonic, quinn or tokio.
 
 #[cfg(feature = "peers")]
 mod grpc;
@@ -40,7 +41,7 @@ pub struct PeerLinkConfig {
     pub max_message: u32,
 }
 
-/// A running server. Its threads end with the process.
+/// A running server. Its threads run until the process exits.
 pub trait PeerServer {
     /// The address of each port.
     fn addrs(&self) -> &[SocketAddr];
@@ -52,7 +53,7 @@ pub trait PeerServer {
 /// Checks that this program was built with a protocol.
 ///
 /// # Errors
-/// The protocol is missing; the message says how to get a program that has it.
+/// The protocol is missing. The error says how to build a program that includes it.
 pub fn check(protocol: Protocol) -> Result<()> {
     match protocol {
         Protocol::Homa | Protocol::Tcp | Protocol::Udp => Ok(()),
@@ -86,14 +87,14 @@ pub fn connect(protocol: Protocol, config: &PeerLinkConfig) -> Result<Box<dyn Li
     }
 }
 
-/// Fails as [`check`] does: this program was built without the feature `peers`.
+/// Fails like [`check`]: this program was built without the feature `peers`.
 #[cfg(not(feature = "peers"))]
 pub fn start(protocol: Protocol, _: EchoServerConfig) -> Result<Box<dyn PeerServer>> {
     check(protocol)?;
     bail!("{} is not a peer protocol", protocol.title())
 }
 
-/// Fails as [`check`] does: this program was built without the feature `peers`.
+/// Fails like [`check`]: this program was built without the feature `peers`.
 #[cfg(not(feature = "peers"))]
 pub fn connect(protocol: Protocol, _: &PeerLinkConfig) -> Result<Box<dyn Link>> {
     check(protocol)?;

@@ -1,9 +1,9 @@
 //! QUIC by quinn: one connection per pair of ports, and a bidirectional stream for each RPC.
 //!
-//! The settings follow quinn's documentation: streams are cheap and not reused; stream limit and windows are
-//! raised for the bench's messages. Fairness between streams is off, since it is pure overhead for many small
-//! streams. The socket buffers are as large as the other protocols'. Path MTU discovery, offload and
-//! congestion control keep quinn's defaults.
+//! The settings follow quinn's documentation: streams are cheap and not reused, and the stream limit and the
+//! windows are raised for the bench's messages. Fairness between streams is off, since it is pure overhead
+//! for many small streams. The socket buffers have the same size as those of the other protocols. Path MTU
+//! discovery, offload and congestion control keep quinn's defaults.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -25,8 +25,9 @@ use super::link;
 use super::server::{Echo, Listener};
 use crate::tcp::server::EchoServerConfig;
 
-/// The certificate of every server of a bench, with its key. It provides no security and costs as much as any
-/// other. Made by `openssl ca -selfsign` for `DNS:homa-bench`, `CA:FALSE`, valid from 2020 to 2099.
+/// The certificate that all servers of a bench use, with its key. It provides no security, but costs as much
+/// as any other certificate. Made by `openssl ca -selfsign` for `DNS:homa-bench`, `CA:FALSE`, valid from 2020
+/// to 2099.
 const CERTIFICATE: &[u8] = include_bytes!("quic-cert.der");
 const KEY: &[u8] = include_bytes!("quic-key.der");
 const SERVER_NAME: &str = "homa-bench";
@@ -37,7 +38,7 @@ const STREAM_WINDOW: u32 = 2 << 20;
 /// Maximum unacknowledged bytes of a connection, for many RPCs in flight.
 const SEND_WINDOW: u64 = 16 << 20;
 
-/// Maximum open RPCs on a connection: more than any bench opens.
+/// Maximum open RPCs per connection: more than any bench opens.
 const MAX_STREAMS: u32 = 100_000;
 
 /// Interval of keep-alive packets, so that connections survive the turns of other protocols.
@@ -98,13 +99,13 @@ impl Listener for Quic {
     }
 }
 
-/// Serves a connection until the client closes it, which is no error.
+/// Serves a connection until the client closes it, which is not an error.
 async fn serve_connection(incoming: Incoming, max_message: usize, echo: Echo) {
     let Ok(connection) = incoming.await else { return };
     while let Ok((send, receive)) = connection.accept_bi().await {
         let echo = echo.clone();
         tokio::spawn(async move {
-            // The end of the stream reports an error to the client.
+            // The end of the stream reports errors to the client.
             let _ = serve_stream(send, receive, max_message, &echo).await;
         });
     }
@@ -119,8 +120,8 @@ async fn serve_stream(
     let request = match receive.read_to_end(max_message).await {
         Ok(request) => request,
         Err(error) => {
-            // Without the reset, dropping the stream would finish it, and the client would take it for an
-            // answer.
+            // Without the reset, dropping the stream would finish it, and the client would mistake the end
+            // for an answer.
             let _ = send.reset(REFUSED.into());
             return Err(error.into());
         }

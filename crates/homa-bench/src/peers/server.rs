@@ -26,15 +26,15 @@ pub trait Listener: Send + Sized + 'static {
     /// Binds a port and returns its address. Called within the runtime.
     fn bind(addr: SocketAddr, config: &EchoServerConfig) -> Result<(Self, SocketAddr)>;
 
-    /// Serves requests for ever; returns only on an error.
+    /// Serves requests forever. Returns only on an error.
     fn serve(self, config: EchoServerConfig, echo: Echo) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// Computes the answers of a server and counts them.
+/// Computes and counts the answers of a server.
 #[derive(Clone, Debug)]
 pub struct Echo {
     one_way: bool,
-    /// Whether a polling task must be woken.
+    /// Whether a polling task must be woken for each request.
     polls: bool,
     state: Arc<State>,
 }
@@ -46,7 +46,7 @@ struct State {
 }
 
 impl Echo {
-    /// The answer to a request.
+    /// Returns the answer to a request.
     pub fn answer(&self, request: Bytes) -> Bytes {
         self.state.served.fetch_add(1, Ordering::Relaxed);
         if self.polls {
@@ -55,7 +55,7 @@ impl Echo {
         if self.one_way { one_way_answer(&request) } else { request }
     }
 
-    /// Keeps the runtime from sleeping, from each request until nothing was served for `poll`.
+    /// Keeps the runtime from sleeping after each request, until no request has arrived for `poll`.
     async fn poll(self, poll: Duration) {
         loop {
             self.state.woken.notified().await;
@@ -63,7 +63,8 @@ impl Echo {
             let mut since = Instant::now();
             let mut looks = 0_u32;
             while since.elapsed() < poll {
-                // Yields the processor as the other polling threads do: the client may be waiting for it.
+                // Yields the processor like the other polling threads do, because the client may be waiting
+                // for it.
                 looks = looks.wrapping_add(1);
                 if looks.is_multiple_of(LOOKS_BETWEEN_YIELDS) {
                     thread::yield_now();

@@ -1,4 +1,4 @@
-//! Tests of gRPC and QUIC through the interfaces that the bench uses.
+//! Tests gRPC and QUIC through the interfaces that the bench uses.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn link(protocol: Protocol, threads: u16, one_way: bool, poll: Duration) -> Box<
         .expect("the server is there")
 }
 
-/// Checks that each of many short and long messages sent at once is answered once, with its content.
+/// Checks that many short and long messages, sent at once, are answered once each with their content.
 fn check_all_come_back(mut link: Box<dyn Link>, one_way: bool) {
     crate::engine::link::check_all_come_back(&mut *link, 8, one_way);
 }

@@ -13,7 +13,7 @@ use crate::driver::Driver;
 use crate::engine::link::{Answer, Link};
 use crate::tcp::IdlePolling;
 
-/// Queued requests that trigger a send: one burst.
+/// Number of queued requests that triggers a send: one burst.
 const BATCH: usize = homa_driver::BURST_PACKETS;
 
 /// The client ports of one thread, and their servers.
@@ -138,8 +138,8 @@ impl Link for RawBaselineLink {
     }
 }
 
-/// RPCs that wait for their answers, in reusable slots. The id on the wire has the slot's index in its lower
-/// 32 bits and the slot's generation in its upper 32 bits.
+/// RPCs that wait for their answers, in reusable slots. An ID on the wire consists of the slot's index in the
+/// lower 32 bits and the slot's generation in the upper 32 bits.
 #[derive(Debug, Default)]
 struct OpenRpcs {
     slots: Vec<Slot>,
@@ -151,7 +151,7 @@ struct Slot {
     users: u32,
     /// `None` if the slot is free.
     cookie: Option<u64>,
-    /// Sweeps since the RPC began.
+    /// Number of sweeps since the RPC began.
     age: u32,
 }
 
@@ -176,7 +176,7 @@ impl OpenRpcs {
         Some(cookie)
     }
 
-    /// Counts a sweep. Calls `end` with the cookie of each RPC that has waited too long.
+    /// Counts a sweep, and calls `end` with the cookie of each RPC that has waited too long.
     fn expire(&mut self, mut end: impl FnMut(u64)) {
         for (index, slot) in self.slots.iter_mut().enumerate() {
             slot.age += 1;
@@ -190,8 +190,8 @@ impl OpenRpcs {
     }
 }
 
-/// Sweeps that an RPC survives. At the next sweep it is given up, and is then at least [`PATIENCE`] old,
-/// whenever it began between two sweeps.
+/// Number of sweeps that an RPC survives. It is given up at the next sweep. The RPC is then at least
+/// [`PATIENCE`] old, regardless of when it began between two sweeps.
 const SWEEPS_OF_PATIENCE: u32 = 5;
 
 #[cfg(test)]

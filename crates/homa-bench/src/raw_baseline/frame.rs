@@ -8,9 +8,9 @@ pub const HEADER_LEN: usize = 20;
 /// The kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PacketKind {
-    /// A part of a request.
+    /// A packet of a request.
     Request,
-    /// A part of an answer.
+    /// A packet of an answer.
     Answer,
     /// Acknowledges received bytes of a request; no payload.
     RequestTaken,
@@ -22,7 +22,7 @@ impl PacketKind {
     const ALL: [PacketKind; 4] =
         [PacketKind::Request, PacketKind::Answer, PacketKind::RequestTaken, PacketKind::AnswerTaken];
 
-    /// The kind of packet that acknowledges a message of this kind.
+    /// Returns the kind of packet that acknowledges messages of this kind.
     pub fn taken(self) -> PacketKind {
         match self {
             PacketKind::Request | PacketKind::RequestTaken => PacketKind::RequestTaken,
@@ -30,7 +30,7 @@ impl PacketKind {
         }
     }
 
-    /// The kind of message to which a packet belongs.
+    /// Returns the kind of message to which a packet of this kind belongs.
     pub fn message(self) -> PacketKind {
         match self {
             PacketKind::Request | PacketKind::RequestTaken => PacketKind::Request,
@@ -38,7 +38,7 @@ impl PacketKind {
         }
     }
 
-    /// Whether the packet carries a part of a message.
+    /// Returns whether the packet carries a part of a message.
     pub fn carries(self) -> bool {
         self == self.message()
     }
@@ -53,7 +53,7 @@ pub struct Header {
     pub total: u32,
     /// Offset of the payload in the message; in an acknowledgement, the bytes received so far.
     pub offset: u32,
-    /// The RPC's id, chosen by the client and copied by the server into its answer.
+    /// The RPC's ID, chosen by the client and copied by the server into its answer.
     pub id: u64,
 }
 
@@ -69,7 +69,7 @@ impl Header {
         bytes
     }
 
-    /// Splits a packet into header and payload; `None` if it is not a bare packet.
+    /// Splits a packet into header and payload, or returns `None` if it is not a bare packet.
     pub fn decode(packet: &[u8]) -> Option<(Header, &[u8])> {
         let (mut header, payload) = packet.split_at_checked(HEADER_LEN)?;
         let kind = header.get_u32_le();

@@ -1,9 +1,9 @@
-//! Requests and responses over a packet driver without a protocol: the raw baseline for everything that runs
-//! over the same path.
+//! Requests and responses over a packet driver without a protocol: the raw baseline for all protocols over
+//! the same path.
 //!
 //! A message that fits one packet is sent as one packet, without an acknowledgement. A longer message is sent
-//! as several packets; its receiver acknowledges its bytes, and a window limits the bytes in flight.
-//! Lost packets are not repeated and messages are not ordered. An RPC that loses a packet ends in an error
+//! as several packets; its receiver acknowledges its bytes, and a window limits the bytes in flight. Lost
+//! packets are not retransmitted, and messages are not ordered. An RPC that loses a packet ends in an error
 //! after half a second.
 
 pub mod client;
@@ -24,8 +24,8 @@ use homa_driver::xdp::{XdpConfig, XdpDriver};
 
 use crate::driver::Driver;
 
-/// Silence after which an RPC or a message is given up. On the measured paths every packet that arrives is
-/// faster, and a closed loop resumes soon after a loss.
+/// Time without progress after which an RPC or a message is given up. On the measured paths, no packet that
+/// arrives takes this long, and a closed loop resumes soon after a loss.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Opens a packet path at this address, with the socket options that Homa uses by default.

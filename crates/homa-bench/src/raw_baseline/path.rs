@@ -12,22 +12,22 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::PATIENCE;
 use super::frame::{HEADER_LEN, Header, PacketKind};
 
-/// Maximum bytes of a message that fits one packet on every path: IPv4 guarantees 576 bytes. For longer
-/// messages the driver provides the path's maximum.
+/// Maximum bytes of a message that fits in one packet on every path: IPv4 guarantees 576 bytes. For longer
+/// messages, the driver provides the path's maximum.
 const ALWAYS_FITS: usize = 500;
 
-/// Maximum window for long messages, if the socket's buffer is larger. It is enough for 64 Gbit/s at a round
-/// trip of 60 us, the round trip of sleeping threads on one machine.
+/// Maximum window for long messages, even if the socket's buffer is larger. It is enough for 64 Gbit/s at a
+/// round trip of 60 us, that of sleeping threads on one machine.
 const MAX_WINDOW: usize = 512 << 10;
 
-/// Divisor of the receive buffer that gives the window: a packet of 1,400 bytes occupies more than 2,000
-/// bytes of the kernel's buffer.
+/// Divisor by which the receive buffer is divided to get the window: a packet of 1,400 bytes occupies more
+/// than 2,000 bytes of the kernel's buffer.
 const BUFFER_SHARE: usize = 4;
 
-/// Interval at which silent messages are given up.
+/// Interval at which messages without progress are checked and given up.
 const SWEEP: Duration = Duration::from_millis(100);
 
-/// Maximum sleep; afterwards a sweep may be due.
+/// Maximum sleep, after which a sweep may be due.
 const LONGEST_SLEEP: Duration = SWEEP;
 
 /// A complete message.
@@ -43,7 +43,7 @@ pub struct Message {
 /// Identifies a long message: its peer, its id, and whether it is a request or an answer.
 type Key = (SocketAddr, u64, PacketKind);
 
-/// A queued message, unsent or sent in part.
+/// A queued message that is unsent or partly sent.
 struct Outgoing {
     to: SocketAddr,
     kind: PacketKind,
@@ -72,7 +72,7 @@ struct InFlightBytes {
     last_received: Instant,
 }
 
-/// A long message in reassembly.
+/// A long message that is being reassembled.
 struct IncomingMessage {
     bytes: Vec<u8>,
     total: usize,
@@ -94,7 +94,7 @@ pub struct Path {
 struct LongMessages {
     max_message: u32,
     underway: HashMap<Key, InFlightBytes>,
-    /// Bytes in flight: the sum over `underway` of sent minus acknowledged bytes.
+    /// Bytes in flight: the total of sent minus acknowledged bytes over `underway`.
     on_the_way: usize,
     incoming: HashMap<Key, IncomingMessage>,
     /// Acknowledgements to be sent for received parts of messages.
@@ -102,7 +102,7 @@ struct LongMessages {
 }
 
 impl Path {
-    /// Sends and receives messages of at most `max_message` bytes over this driver.
+    /// Makes a path that sends and receives messages of at most `max_message` bytes over this driver.
     pub fn new(driver: Box<dyn Driver>, max_message: u32) -> Path {
         let buffer = driver.buffer_sizes().map_or(usize::MAX, |sizes| sizes.receive_bytes);
         Path {
@@ -121,23 +121,23 @@ impl Path {
         }
     }
 
-    /// A peer that has refused packets, if the network has reported one since the last call.
+    /// Returns a peer that has refused packets, if the network has reported any since the last call.
     pub fn refused(&mut self) -> Option<SocketAddr> {
         self.driver.poll_unreachable().map(|report| report.peer)
     }
 
-    /// The address at which this path receives.
+    /// Returns the address at which this path receives.
     pub fn local_addr(&self) -> SocketAddr {
         self.driver.local_addr()
     }
 
-    /// Packets sent and received so far.
+    /// Returns the number of packets sent and received so far.
     pub fn packets(&self) -> u64 {
         let stats = self.driver.stats();
         stats.packets_out + stats.packets_in
     }
 
-    /// Messages that are not yet sent completely.
+    /// Returns the number of messages that have not been sent completely.
     pub fn queued(&self) -> usize {
         self.queue.len()
     }
@@ -172,8 +172,8 @@ impl Path {
         Ok(())
     }
 
-    /// Collects the next burst: packets of short messages without limit, those of long messages within the
-    /// window.
+    /// Collects the next burst. Packets of short messages are taken without limit, packets of long messages
+    /// only within the window.
     fn collect(&self, packets: &mut Vec<(SocketAddr, [u8; HEADER_LEN], Bytes)>) {
         let mut room = self.window.saturating_sub(self.long.on_the_way);
         for message in &self.queue {
@@ -184,8 +184,8 @@ impl Path {
                 }
                 let begin = header.offset as usize;
                 let length = message.piece.min(message.payload.len() - begin);
-                // A single packet may exceed the window; otherwise a window below one packet would block for
-                // ever.
+                // A single packet may exceed the window. Otherwise a window smaller than one packet would
+                // block forever.
                 let blocked = length > room && (self.long.on_the_way > 0 || room < self.window);
                 if message.is_long() {
                     if blocked {
@@ -202,7 +202,7 @@ impl Path {
         }
     }
 
-    /// Records these packets, the next in order, as sent.
+    /// Records these packets, the next ones in order, as sent.
     fn advance(&mut self, packets: &[(SocketAddr, [u8; HEADER_LEN], Bytes)]) {
         for (_, _, payload) in packets {
             let Some(message) = self.queue.front_mut() else { return };
@@ -219,8 +219,8 @@ impl Path {
         }
     }
 
-    /// Receives a burst of packets and passes complete messages to `take`. Acknowledges the received parts of
-    /// long messages. Returns the number of packets.
+    /// Receives a burst of packets, passes complete messages to `take`, and acknowledges the received parts
+    /// of long messages. Returns the number of packets.
     pub fn receive(&mut self, mut take: impl FnMut(Message)) -> Result<usize> {
         let Path { driver, burst, long, queue, .. } = self;
         let count = driver.receive(burst).context("the bare packet path broke")?;
@@ -236,16 +236,16 @@ impl Path {
             }
         }
         for (key, header) in long.touched.drain(..) {
-            // An acknowledgement that the driver has no room for is lost; the next one covers its bytes. An
-            // error of the driver appears again at the next packet.
+            // An acknowledgement for which the driver has no room is lost; the next acknowledgement covers
+            // its bytes. An error of the driver is reported again with the next packet.
             let header = header.encode();
             let _ = driver.send(&[TxPacket { to: key.0, priority: 7, header: &header, payload: &[] }]);
         }
         Ok(count)
     }
 
-    /// Gives up messages that were silent for [`PATIENCE`]. It may be called in every round: it only works
-    /// once per sweep interval, and then returns true, so that the caller gives up its RPCs too.
+    /// Gives up messages that have made no progress for [`PATIENCE`]. It may be called in every round: it
+    /// works only once per sweep interval. It then returns true, so that the caller gives up its RPCs too.
     pub fn sweep(&mut self, now: Instant) -> bool {
         if now.saturating_duration_since(self.swept) < SWEEP {
             return false;
@@ -265,7 +265,8 @@ impl Path {
         true
     }
 
-    /// Sleeps for at most `wait`, until packets arrive or, if packets are queued, until the driver has room.
+    /// Sleeps for at most `wait`, until packets arrive. If packets are queued, also wakes up when the driver
+    /// has room.
     pub fn sleep(&self, wait: Duration) -> Result<()> {
         let Some(fd) = self.driver.poll_fd() else { return Ok(()) };
         let room = if self.held_by_driver() { PollFlags::OUT } else { PollFlags::empty() };
@@ -277,7 +278,7 @@ impl Path {
         }
     }
 
-    /// Whether queued packets wait for room in the driver; false if they wait for acknowledgements.
+    /// Returns whether queued packets wait for room in the driver; false if they wait for acknowledgements.
     fn held_by_driver(&self) -> bool {
         let mut packets = Vec::new();
         self.collect(&mut packets);
@@ -318,8 +319,8 @@ impl LongMessages {
         if begin == message.bytes.len() {
             message.bytes.extend_from_slice(payload);
         } else {
-            // Packets are rarely reordered on one path: the gap is filled with zeros until its packets
-            // arrive.
+            // Packets are rarely reordered on one path. The gap is filled with zeros until the missing
+            // packets arrive.
             message.bytes.resize(message.bytes.len().max(end), 0);
             message.bytes[begin..end].copy_from_slice(payload);
         }

@@ -21,21 +21,21 @@ use crate::tcp::server::one_way_answer;
 pub struct RawBaselineServerConfig {
     /// The packet driver.
     pub driver: Driver,
-    /// Address of the first port. Further ports have the following port numbers, unless the port is 0.
+    /// Address of the first port. Further ports use consecutive port numbers, unless the port is 0.
     pub bind: SocketAddr,
-    /// Number of ports and of threads.
+    /// Number of ports, each with its own thread.
     pub ports: u16,
     /// Time that an idle thread polls before it sleeps.
     pub poll: Duration,
     /// Maximum request in bytes.
     pub max_message: u32,
-    /// Answers have 100 bytes instead of the request's length.
+    /// Whether answers have 100 bytes instead of the request's length.
     pub one_way: bool,
     /// Whether the kernel segments and merges runs of packets of equal length.
     pub offload: bool,
 }
 
-/// A running server. Its threads end with the process.
+/// A running server. Its threads run until the process exits.
 #[derive(Debug)]
 pub struct RawBaselineServer {
     addrs: Vec<SocketAddr>,
@@ -90,7 +90,7 @@ fn echo(path: &mut Path, served: &AtomicU64, config: RawBaselineServerConfig) ->
                 requests.push(message);
             }
         })?;
-        // A client that has exited does not end the server.
+        // The server must not end because a client has exited.
         while path.refused().is_some() {}
         for request in requests.drain(..) {
             served.fetch_add(1, Ordering::Relaxed);

@@ -52,7 +52,7 @@ impl HomaServer {
 }
 
 /// Opens the server port with this index on a host, and starts `threads` threads that answer its requests.
-/// The threads end with the process.
+/// The threads run until the process exits.
 ///
 /// # Errors
 /// The port is open already, or a thread cannot be started.
@@ -75,8 +75,8 @@ pub fn serve_homa(
     Ok(ServerAddr { host: host.local_addr(), port })
 }
 
-/// Maximum requests that a thread receives at a time. An echo is so short that later requests of a batch wait
-/// only briefly.
+/// Maximum requests that a thread receives in one batch. An echo is so short that later requests of a batch
+/// wait only briefly.
 const BATCH: usize = 32;
 
 fn echo(server: &homa::Server, served: &AtomicU64, one_way: bool) {
@@ -88,8 +88,8 @@ fn echo(server: &homa::Server, served: &AtomicU64, one_way: bool) {
             let answer = if one_way { one_way_answer(&request) } else { request };
             replies.push((rpc, answer));
         }
-        // Errors are ignored: the client gave up, or this server is at a limit. The client finds out in both
-        // cases.
+        // Errors are ignored: either the client gave up, or this server is at a limit. In both cases the
+        // client notices.
         homa::Request::reply_all(&mut replies, drop);
     }
 }

@@ -1,7 +1,7 @@
 //! Echo servers: for Homa, and for the protocols that Homa is compared with.
 //!
-//! [`Server`] serves in this process. [`ServerProcess`] is a child process for a single protocol, so that its
-//! processor time is counted separately. The child runs [`serve_for_parent`].
+//! [`Server`] serves in this process. [`ServerProcess`] runs a single protocol in a child process, so that
+//! processor time is counted per protocol. The child runs [`serve_for_parent`].
 
 mod homa;
 mod options;
@@ -27,7 +27,7 @@ use crate::hosts::Hosts;
 use crate::protocol::Protocol;
 use other::OtherServer;
 
-/// Servers that answer each request with the request's own bytes. Their threads end with the process.
+/// Servers that answer each request with the request's own bytes. Their threads run until the process exits.
 pub struct Server {
     homa: Option<HomaServer>,
     others: Vec<(Protocol, OtherServer)>,
@@ -80,7 +80,7 @@ impl Server {
         self.homa.as_ref().map(|server| &server.host)
     }
 
-    /// Requests run so far, for each served protocol.
+    /// Returns the number of requests handled so far, for each served protocol.
     pub fn served(&self) -> Vec<(Protocol, u64)> {
         let homa = self.homa.as_ref().map(|server| (Protocol::Homa, server.served.load(Ordering::Relaxed)));
         let others = self.others.iter().map(|(protocol, server)| (*protocol, server.served()));

@@ -14,8 +14,8 @@ use crate::protocol::Protocol;
 use crate::recording::TraceSettings;
 use crate::workloads::DEFAULT_MAX_MESSAGE;
 
-/// Default time that an idle thread polls. With it a short RPC between two busy hosts rarely sleeps, and an
-/// idle host costs little.
+/// Default time that an idle thread polls. It is long enough that a thread rarely sleeps during a short RPC
+/// between two busy hosts, and short enough that an idle host costs little.
 pub const DEFAULT_POLL: Duration = Duration::from_micros(50);
 
 /// The servers of one process.
@@ -25,13 +25,14 @@ pub struct ServerOptions {
     pub protocols: Vec<Protocol>,
     /// The driver of Homa, and of bare packets.
     pub driver: Driver,
-    /// The network device, for drivers that have one; `None`: the device with the address.
+    /// The network device, for drivers that have one; `None`: the device that has the bind address.
     pub interface: Option<String>,
-    /// Its receive queues, for AF_XDP; `None`: all.
+    /// The device's receive queues to use, for AF_XDP; `None`: all.
     pub queues: Option<Vec<u32>>,
-    /// Where the kernel runs the program of AF_XDP.
+    /// Where the kernel runs the AF_XDP program.
     pub xdp_mode: XdpMode,
-    /// Address and first port of Homa. The other protocols listen at [`Protocol::port_offset`] from it.
+    /// Address and first port of Homa. The ports of other protocols follow at an offset of
+    /// [`Protocol::port_offset`].
     pub bind: SocketAddr,
     /// Server ports of each protocol, at least 1.
     pub ports: u16,
@@ -46,21 +47,21 @@ pub struct ServerOptions {
     pub max_message: u32,
     /// Whether responses have 100 bytes instead of the request's length.
     pub one_way: bool,
-    /// Whether the kernel segments and merges runs of bare packets.
+    /// Whether the kernel segments and merges runs of bare packets of equal length.
     pub offload: bool,
     /// Whether Homa keeps the processors out of deep sleep while RPCs are in flight.
     pub low_latency: bool,
-    /// The address at which Homa's metrics are served.
+    /// The address at which to serve Homa's metrics.
     #[serde(with = "as_text::option")]
     pub metrics: Option<MetricsAddr>,
     /// How Homa records its time trace.
     pub trace: TraceSettings,
-    /// The file of the time trace; `None`: it is not written.
+    /// The file of the time trace; `None`: no file is written.
     pub trace_file: Option<PathBuf>,
 }
 
 impl Default for ServerOptions {
-    /// Homa over UDP at any free port of the loopback address, with one port and one thread.
+    /// Homa over UDP on any free port of the loopback address, with one server port and one thread.
     fn default() -> ServerOptions {
         ServerOptions {
             protocols: vec![Protocol::Homa],

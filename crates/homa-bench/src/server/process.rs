@@ -9,13 +9,14 @@ use homa_report::output::print;
 use super::{Report, Server, ServerOptions};
 use crate::protocol::Protocol;
 
-/// The first argument of a server process: the program then calls [`serve_for_parent`].
+/// First argument that makes the program a server process, which calls [`serve_for_parent`].
 pub const CHILD_COMMAND: &str = "bench-server";
 
-/// Serves the [`ServerOptions`] in the first line of standard input, until standard input ends.
+/// Runs the server described by the [`ServerOptions`] in the first line of standard input, until standard
+/// input is closed.
 ///
 /// # Errors
-/// Those of [`Server::start`], or the first line has no valid options.
+/// Those of [`Server::start`], or the first line does not contain valid options.
 pub fn serve_for_parent() -> Result<()> {
     let mut order = String::new();
     let mut input = io::stdin().lock();
@@ -23,14 +24,14 @@ pub fn serve_for_parent() -> Result<()> {
     let options = serde_json::from_str(&order).context("the server options from the bench are invalid")?;
     let report = |report: Report| print(format!("{report}\n").as_bytes());
     let mut server = Server::start(&options, report)?;
-    // An error ends the input too.
+    // A read error also counts as the end of input.
     let _ = input.read_to_end(&mut Vec::new());
     server.write_trace()?;
     server.served().into_iter().try_for_each(|(protocol, count)| report(Report::Served(protocol, count)))
 }
 
-/// A child process that serves one protocol. It ends with its standard input, so it cannot outlive its
-/// parent.
+/// A child process that serves one protocol. It exits when its standard input is closed, so it cannot outlive
+/// its parent.
 pub struct ServerProcess {
     protocol: Protocol,
     process: Child,
@@ -38,10 +39,10 @@ pub struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts a child process for one protocol. Returns it with the reports of its ports once all are open.
+    /// Starts a child process for one protocol. Returns once all ports are open, together with their reports.
     ///
     /// # Errors
-    /// The child cannot be started, or ends early; the message then contains its error output.
+    /// The child cannot be started, or exits early; the error then contains the child's error output.
     pub fn start(options: &ServerOptions) -> Result<(ServerProcess, Vec<Report>)> {
         let [protocol] = options.protocols[..] else { bail!("a server process has one protocol") };
         let program = std::env::current_exe().context("cannot find this program to start a server")?;
@@ -67,7 +68,7 @@ impl ServerProcess {
         let order = serde_json::to_string(options)?;
         let input = self.process.stdin.as_mut().context("the server process has no input")?;
         let sent = writeln!(input, "{order}");
-        // A child that has ended has printed the reason.
+        // If the child has exited, it has printed the reason.
         sent.map_err(|_| self.exit_reason())
     }
 
@@ -81,14 +82,14 @@ impl ServerProcess {
         self.process.id()
     }
 
-    /// The next report of the child; `None` at the end of its output.
+    /// Returns the next report of the child, or `None` at the end of its output.
     fn report(&mut self) -> Result<Option<Report>> {
         let mut line = String::new();
         self.reports.read_line(&mut line).context("cannot read from the server process")?;
         if line.is_empty() { Ok(None) } else { line.trim_end().parse().map(Some) }
     }
 
-    /// The reason why the child ended early, from its error output.
+    /// Returns the reason why the child exited early, from its error output.
     fn exit_reason(&mut self) -> anyhow::Error {
         let mut words = String::new();
         if let Some(mut stderr) = self.process.stderr.take() {
@@ -98,7 +99,7 @@ impl ServerProcess {
         anyhow!("the server process failed: {}", if words.is_empty() { "it printed no error" } else { words })
     }
 
-    /// Ends the child. Returns its protocol and the number of requests that it ran.
+    /// Ends the child. Returns its protocol and the number of requests that it handled.
     pub fn finish(mut self) -> Result<(Protocol, u64)> {
         drop(self.process.stdin.take());
         let served = match self.report()? {
@@ -111,7 +112,7 @@ impl ServerProcess {
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // Killing fails if the child has ended by itself; waiting for it is then enough.
+        // Killing fails if the child has exited already. Waiting for it is enough in that case.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -18,9 +18,9 @@ pub enum Report {
     Socket(Protocol, SocketAddr),
     /// The URL of the metrics.
     Metrics(String),
-    /// All ports are open.
+    /// Reports that all ports are open.
     Ready,
-    /// At the end: the number of requests run over a protocol.
+    /// Number of requests handled for a protocol, reported at the end.
     Served(Protocol, u64),
 }
 

@@ -22,14 +22,14 @@ pub const RATES: [(&str, u64); 3] = [("100m", 100_000_000), ("1g", 1_000_000_000
 /// Frames in each call of a source that sends at its maximum rate.
 const BURST: usize = 32;
 
-/// Frames queued for a switch when its gate opens: nearly the capacity.
+/// Number of frames queued for a switch when its gate opens: nearly the capacity.
 const HEAP: usize = 960;
 
 /// Frames in each call of the source while probes are sent: few, so that a probe does not wait long behind
 /// them.
 const SMALL_BURST: usize = 4;
 
-/// Ratio of the offered rate to the link's rate, so that a backlog lasts.
+/// Ratio of the offered rate to the link's rate, chosen so that a backlog persists.
 const SURPLUS: f64 = 1.1;
 
 /// Window over which a rate is computed.
@@ -38,7 +38,7 @@ const WINDOW: Duration = Duration::from_millis(10);
 /// Mean time between two probes.
 const PROBE_EVERY: Duration = Duration::from_micros(100);
 
-/// Time for a frame in an overloaded switch, in nanoseconds; reached by planted work.
+/// Time per frame of an overloaded switch, in nanoseconds. It is produced by artificial work.
 const OVERLOADED_NS: f64 = 1e9 / 0.4e6;
 
 /// Offered rates in the search for the maximum forwarded rate, as fractions of the capacity with
@@ -55,13 +55,13 @@ pub struct Bench<'a> {
     pub slice: Duration,
 }
 
-/// The receiver of frames at the sink. A veth does the receiver's work on the sender's processor, here the
-/// switch's.
+/// The receiver of frames at the sink. With a veth, the receiver's work is done on the sender's processor,
+/// here the switch's.
 #[derive(Clone, Copy)]
 enum Receiver {
     /// An AF_XDP socket.
     Socket,
-    /// No receiver, as behind a port with a real wire.
+    /// No receiver, as if the port had a physical wire.
     Nobody,
 }
 
@@ -99,7 +99,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Offers `rate` frames per second for a slice; with `None`, as many as possible.
+    /// Offers `rate` frames per second for a slice, or as many as possible if `rate` is `None`.
     fn flow(&mut self, bytes: &[u8], rate: Option<f64>) -> Flow {
         let began = self.load.now();
         let mut slice = Slice::after(began + self.warmup(), self.slice);
@@ -110,7 +110,7 @@ impl Bench<'_> {
             });
             // Smaller bursts would cost more per frame.
             if due >= BURST / 4 {
-                // Frames without room count as offered, and are not sent later.
+                // Frames for which there is no room count as offered, and are not sent later.
                 self.load.offer(bytes, due);
                 sent += due;
             }
@@ -148,7 +148,7 @@ impl Bench<'_> {
         Ok(values)
     }
 
-    /// Rate of frames through a switch, or through its replacement, that always finds frames.
+    /// Measures the rate of frames through a switch, or through its replacement, that always finds frames.
     fn drain(
         &mut self,
         port_path: PortPath,
@@ -174,11 +174,11 @@ impl Bench<'_> {
         };
         let drained = running_switch.end()?.drained;
         ensure!(came > 0, "nothing was forwarded");
-        // Frames that the kernel lost on their way do not count.
+        // Frames that the kernel lost in transit do not count.
         Ok(drained.frames.min(came) as f64 / drained.time.as_secs_f64())
     }
 
-    /// Accuracy of a link's rate.
+    /// Measures the accuracy of a link's rate.
     pub fn rate(&mut self, port_path: PortPath, (name, bps): (&str, u64)) -> Result<Vec<Value>> {
         let switch = SwitchConfig { buffer: time_of(bps, WINDOW), ..limited(bps) };
         let running_switch =
@@ -210,15 +210,15 @@ impl Bench<'_> {
             (format!("rate_{name}_gaps"), ended.history.gaps.share((from, to)) * 100.0),
             (format!("rate_{name}_dry"), ended.history.dry.share((from, to)) * 100.0),
         ];
-        // On a busy machine there may be no window without a gap.
+        // On a busy machine, every window may contain a gap.
         if let Some(clear) = Deviation::of(&ended.history.clear_rates((from, to), WINDOW), bps) {
             values.push((format!("rate_{name}_clear_worst"), clear.worst));
         }
         Ok(values)
     }
 
-    /// The share of time that the machine takes from a thread in the switch's place. No switch can compensate
-    /// for it.
+    /// Measures the share of time that the machine takes from a thread in the switch's place. No switch can
+    /// compensate for this share.
     pub fn machine(&mut self) -> Result<Vec<Value>> {
         let (history, length) = idle_history(self.place, self.slice)?;
         let lost = [history.gaps.max_share(WINDOW), history.gaps.share((Duration::ZERO, length))];
@@ -229,7 +229,7 @@ impl Bench<'_> {
             .collect())
     }
 
-    /// Latency of high-priority probes through a saturated port.
+    /// Measures the latency of high-priority probes through a saturated port.
     pub fn probe(
         &mut self,
         port_path: PortPath,
@@ -244,7 +244,8 @@ impl Bench<'_> {
         self.saturate(bps, |load, warm| {
             if warm && load.now() >= next {
                 load.probe();
-                // A random interval, so that probes do not follow a rhythm of the switch.
+                // The interval is random, so that probes do not synchronize with a periodic activity of the
+                // switch.
                 next = load.now() + PROBE_EVERY.mul_f64(random.random_range(0.5..1.5));
             }
             let mut sent = None;
@@ -262,15 +263,15 @@ impl Bench<'_> {
         Ok(vec![(format!("{name}_p50_us"), us(0.5)), (format!("{name}_p99_us"), us(0.99))])
     }
 
-    /// Keeps a link of this rate busy with full frames for a slice. Calls `between` after each burst; its
-    /// flag says whether the backlog has built up. Returns the beginning and the end of the slice.
+    /// Keeps a link of this rate busy with full frames for a slice. Calls `between` after each burst, with a
+    /// flag that says whether the backlog has built up. Returns the start and the end of the slice.
     fn saturate(&mut self, bps: u64, mut between: impl FnMut(&mut Load, bool)) -> (Duration, Duration) {
         let bytes = bulk_frame(FULL);
         let each = Duration::from_nanos(on_the_wire(FULL) * 8_000_000_000 / bps).div_f64(SURPLUS);
         let began = self.load.now();
         let warm = began + self.warmup().max(3 * WINDOW);
         let end = warm + self.slice.max(3 * WINDOW);
-        // Starting late fills the buffer at once.
+        // Starting late fills the buffer immediately.
         let mut due = began.saturating_sub(2 * WINDOW);
         let mut now = began;
         while now < end {
@@ -288,7 +289,7 @@ impl Bench<'_> {
         (warm, end)
     }
 
-    /// Throughput under overload, relative to the maximum.
+    /// Measures throughput under overload, relative to the maximum.
     pub fn overload(&mut self, port_path: PortPath) -> Result<Vec<Value>> {
         let small = bulk_frame(SMALL);
         let free = self.drain(port_path, &small, Mode::Gated, Receiver::Socket)?;
@@ -312,7 +313,7 @@ impl Bench<'_> {
     }
 }
 
-/// Repeatedly queues frames for a gated switch and lets it forward them, for one slice.
+/// For one slice, repeatedly queues frames for a gated switch and lets the switch forward them.
 fn heaps(load: &mut Load, gate: &Gate, bytes: &[u8], slice: Duration) {
     let end = load.now() + slice;
     while load.now() < end {
@@ -320,8 +321,8 @@ fn heaps(load: &mut Load, gate: &Gate, bytes: &[u8], slice: Duration) {
             load.offer(bytes, BURST);
         }
         gate.open();
-        // The sink has room for all of them. Polling the sink meanwhile would contend for the memory to which
-        // the switch's processor writes.
+        // The sink has room for all of them. Polling the sink in the meantime would contend for the memory to
+        // which the switch's processor writes.
         while !gate.is_shut() && load.now() < end + WINDOW {
             std::hint::spin_loop();
         }
@@ -337,7 +338,7 @@ fn unlimited() -> SwitchConfig {
     SwitchConfig { rate_bps: None, buffer: Buffer::PerPort { bytes: 1_000_000 }, ..SwitchConfig::default() }
 }
 
-/// A configuration with a limited rate and the default buffer of 1 ms.
+/// Returns a configuration with a limited rate and the default buffer of 1 ms.
 fn limited(bps: u64) -> SwitchConfig {
     SwitchConfig {
         rate_bps: Some(bps),

@@ -22,7 +22,7 @@ impl PortPath {
         self.into()
     }
 
-    /// The setting with which devices are opened.
+    /// Returns the setting with which devices are opened.
     pub fn path(self) -> FramePath {
         match self {
             PortPath::XdpGeneric => FramePath::Xdp(XdpMode::Generic),

@@ -1,5 +1,5 @@
-//! Holds frames back from a switch until many are queued, so that the switch's own speed is measured, not the
-//! source's.
+//! Holds frames back from a switch until many are queued, so that the speed of the switch is measured rather
+//! than that of the source.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ const OPEN: u8 = 2;
 #[derive(Debug)]
 pub struct Gate(AtomicU8);
 
-/// The frames that passed while the gate was open, and the time that they took.
+/// Number of frames that passed while the gate was open, and the time that they took.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GateCount {
     pub frames: u64,
@@ -41,7 +41,7 @@ impl Gate {
     }
 
     /// Runs rounds of the switch, as the gate permits, until `stop`. A round returns the total number of
-    /// frames sent so far, and whether it had work.
+    /// frames sent so far and whether it had work.
     pub fn pass(&self, stop: &AtomicBool, mut round: impl FnMut() -> (u64, bool)) -> GateCount {
         let mut drained = GateCount::default();
         let mut left = 0;
@@ -78,7 +78,7 @@ mod tests {
             let switch = scope.spawn(|| {
                 let mut waiting = 0;
                 gate.pass(&stop, || {
-                    // The rounds of one opening: three with frames, and an empty one.
+                    // One opening takes four rounds: three with frames and an empty one.
                     waiting = if waiting == 0 { 3 } else { waiting - 1 };
                     let busy = waiting > 0;
                     (left.fetch_add(10 * u64::from(busy), Ordering::Relaxed) + 10 * u64::from(busy), busy)

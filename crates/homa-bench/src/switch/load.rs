@@ -1,5 +1,5 @@
-//! The source and the sink of all frames. Both run in one thread, so that one clock times sent and received
-//! frames.
+//! The source and the sink of all frames. Both run in one thread, so that sent and received frames are
+//! timestamped by the same clock.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,11 +24,12 @@ pub const FULL: usize = 1_514;
 /// Maximum frames received at a time.
 const BATCH: usize = 64;
 
-/// Attempts to send a frame through the switch, 20 ms each: a device that has just come up loses frames for
+/// Attempts to send a frame through the switch, 20 ms each. A device that has just come up loses frames for
 /// up to a second.
 const TRIES: u32 = 150;
 
-/// Offset of a probe's mark, which follows the IP header. The send time follows the mark.
+/// Offset of the mark that identifies a probe. The mark follows the IP header, and the send time follows the
+/// mark.
 const PROBE_AT: usize = 34;
 const PROBE: [u8; 8] = *b"a probe.";
 
@@ -40,7 +41,7 @@ pub struct Load {
     sink: Option<Frames>,
     batch: Vec<Frame>,
     epoch: Instant,
-    /// Sum of [`sink_drops`](Load::sink_drops) over sinks that were closed.
+    /// Sum of [`sink_drops`](Load::sink_drops) over all sinks closed so far.
     missed_before: u64,
 }
 
@@ -56,8 +57,8 @@ fn open(device: usize) -> Result<Frames> {
         .with_context(|| ["source", "sink"][device])
 }
 
-/// A frame of this length and priority from one device to the other. Its IP header is valid for the kernel's
-/// bridge too: a packet filter for bridged frames drops wrong checksums.
+/// Makes a frame of this length and priority from one device to the other. Its IP header is valid, because a
+/// packet filter for the kernel's bridge would drop frames with a wrong checksum.
 fn frame(from: usize, bytes: usize, priority: u8) -> Vec<u8> {
     let mut frame = [&MACS[1 - from][..], &MACS[from], &[8, 0, 0x45, priority << 5]].concat();
     frame.extend(((bytes - 14) as u16).to_be_bytes());
@@ -68,23 +69,23 @@ fn frame(from: usize, bytes: usize, priority: u8) -> Vec<u8> {
     frame
 }
 
-/// The checksum of an IPv4 header whose checksum field is zero (RFC 791).
+/// Computes the checksum of an IPv4 header whose checksum field is zero (RFC 791).
 fn header_checksum(header: &[u8]) -> u16 {
     let sum: u32 = header.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
     !((sum & 0xffff) + (sum >> 16)) as u16
 }
 
-/// Whether [`frame`] made this frame: a bridge that comes up sends frames of its own.
+/// Returns whether [`frame`] made this frame. A bridge that comes up also sends frames of its own.
 fn is_ours(from: usize, bytes: &[u8]) -> bool {
     bytes.get(6..12).is_some_and(|source| source == MACS[from])
 }
 
-/// A frame of the lowest priority for the sink.
+/// Makes a frame of the lowest priority for the sink.
 pub fn bulk_frame(bytes: usize) -> Vec<u8> {
     bulk_frame_from(SOURCE, bytes)
 }
 
-/// A frame of the lowest priority from one device to the other.
+/// Makes a frame of the lowest priority from one device to the other.
 pub fn bulk_frame_from(from: usize, bytes: usize) -> Vec<u8> {
     frame(from, bytes, 0)
 }
@@ -99,7 +100,8 @@ impl Load {
         Ok(Load { source, sink, batch: Vec::with_capacity(BATCH), epoch: Instant::now(), missed_before: 0 })
     }
 
-    /// Closes the sink while `work` runs. The kernel then drops the frames, whose destination is no host.
+    /// Closes the sink while `work` runs. The kernel then drops the frames, since no host has their
+    /// destination address.
     ///
     /// # Errors
     /// `work` failed, or the sink cannot be opened again.
@@ -111,7 +113,7 @@ impl Load {
         result
     }
 
-    /// Whether the sink is open. It is closed after a failure of [`Load::without_sink`].
+    /// Returns whether the sink is open. It is closed after [`Load::without_sink`] has failed.
     pub fn has_sink(&self) -> bool {
         self.sink.is_some()
     }
@@ -121,17 +123,17 @@ impl Load {
         self.source.path(0)
     }
 
-    /// The origin of all times.
+    /// Returns the origin of all times.
     pub fn epoch(&self) -> Instant {
         self.epoch
     }
 
-    /// The time since the origin.
+    /// Returns the time since the origin.
     pub fn now(&self) -> Duration {
         self.epoch.elapsed()
     }
 
-    /// Waits until frames pass in both directions, which also teaches the switch the addresses. Calls
+    /// Waits until frames pass in both directions, which also lets the switch learn the addresses. Calls
     /// `between` while it waits.
     ///
     /// # Errors
@@ -164,12 +166,12 @@ impl Load {
         sent
     }
 
-    /// Sends a frame `count` times. Returns how often there was room.
+    /// Sends a frame `count` times. Returns how many copies fit.
     pub fn offer(&mut self, bytes: &[u8], count: usize) -> usize {
         self.offer_by(SOURCE, bytes, count)
     }
 
-    /// Sends as [`Load::offer`] does, by either device.
+    /// Sends like [`Load::offer`], but from either device.
     pub fn offer_by(&mut self, from: usize, bytes: &[u8], count: usize) -> usize {
         self.send(from, bytes, count)
     }
@@ -193,12 +195,12 @@ impl Load {
         self.offer(&bytes, 1);
     }
 
-    /// Receives the source's frames at the sink, and passes each to `seen`. Returns their number.
+    /// Receives the source's frames at the sink and passes each to `seen`. Returns the number of frames.
     pub fn drain_sink(&mut self, seen: impl FnMut(&[u8])) -> usize {
         self.receive(SINK, seen)
     }
 
-    /// Receives at either device. Returns the number of frames.
+    /// Receives frames at either device. Returns the number of frames.
     pub fn arrived_at(&mut self, device: usize) -> usize {
         self.receive(device, |_| ())
     }
@@ -218,7 +220,7 @@ impl Load {
         count
     }
 
-    /// Frames dropped at the sink because it had no room.
+    /// Returns the number of frames dropped at the sink for lack of room.
     pub fn sink_drops(&self) -> u64 {
         self.missed_before + self.sink.as_ref().map_or(0, |sink| sink.stats(0).receive_drops)
     }
@@ -234,7 +236,7 @@ fn put(frames: &mut Frames, bytes: &[u8]) -> bool {
     frames.send(0, frame).map_err(|frame| frames.drop_frame(frame)).is_ok()
 }
 
-/// The send time of a probe; `None` if the frame is no probe.
+/// Returns the send time of a probe, or `None` if the frame is not a probe.
 pub fn probe_sent(bytes: &[u8]) -> Option<Duration> {
     let (word, rest) = bytes.get(PROBE_AT..)?.split_first_chunk()?;
     let (time, _) = rest.split_first_chunk()?;

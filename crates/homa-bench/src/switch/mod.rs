@@ -1,15 +1,16 @@
 //! Measurements of the software switch on one processor, between virtual devices.
 //!
-//! The forwarding rate of one processor is measured with frames that are already queued (`gate`). A source on
-//! the other processor, which also does half of the veth pair's work, is hardly faster than the switch.
+//! The forwarding rate of one processor is measured with frames that are already queued (`gate`). A source
+//! that sends at the same time from the other processor would be hardly faster than the switch, because it
+//! also does half of the veth pair's work.
 //!
 //! A rate is computed over all windows of 10 ms that begin and end with a frame. It is measured twice: by the
-//! switch's clock when it has passed frames to its device, and by the sink's clock when the sink receives
-//! them. The sink has other work, so the targets apply to the switch's clock.
+//! switch's clock when the switch has passed frames to its device, and by the sink's clock when the sink
+//! receives them. The targets apply to the switch's clock, because the sink has other work to do.
 //!
-//! A round of the switch that took far longer than its frames need is a gap: its thread was not scheduled, or
-//! its virtual processor did not run. The targets apply to all windows; the rates of windows without a gap
-//! are reported in addition.
+//! A gap is a round of the switch that took far longer than its frames need: the switch's thread was not
+//! scheduled, or its virtual processor did not run. The targets apply to all windows; the rates of windows
+//! without a gap are reported in addition.
 
 mod cells;
 mod choices;
@@ -49,15 +50,15 @@ pub struct Options {
     pub paths: Vec<PortPath>,
     /// The measurements; empty: all.
     pub measurements: Vec<Measurement>,
-    /// Repetitions, at least 1; in each all interfaces take turns. `None`: the default.
+    /// Number of repetitions, at least 1. In each of them, all interfaces take turns. `None`: the default.
     pub repetitions: Option<u32>,
-    /// Measured time of each value in a repetition, at least 20 ms; `None`: the default.
+    /// Measured time of each value per repetition, at least 20 ms; `None`: the default.
     pub slice: Option<Duration>,
-    /// Measure briefly, only to check that everything works.
+    /// Whether to measure only briefly, to check that everything works.
     pub quick: bool,
 }
 
-/// The named choices, or all if none is named.
+/// Returns the named choices, or all choices if none is named.
 fn chosen<T: Copy + VariantArray>(named: &[T]) -> Vec<T> {
     if named.is_empty() { T::VARIANTS.to_vec() } else { named.to_vec() }
 }
@@ -71,7 +72,7 @@ pub fn measure(options: &Options) -> Result<Results> {
     let repetitions = options.repetitions.unwrap_or(if options.quick { 1 } else { 5 });
     let usual = Duration::from_millis(if options.quick { 30 } else { 300 });
     let slice = options.slice.unwrap_or(usual);
-    // Counted before this thread is restricted to some of them.
+    // The processors are counted before this thread is restricted to some of them.
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let place = Place::set_up()?;
     let mut load = Load::open()?;
@@ -115,7 +116,7 @@ pub fn measure(options: &Options) -> Result<Results> {
     })
 }
 
-/// Estimated duration of a measurement.
+/// Estimates the duration of a measurement.
 fn length(what: Measurement, slice: Duration) -> Duration {
     let (switches, slices) = match what {
         Measurement::Capacity => (10, 10),
@@ -126,7 +127,7 @@ fn length(what: Measurement, slice: Duration) -> Duration {
     SETUP * switches + (slice + slice / 4) * slices
 }
 
-/// Makes one measurement, and calls `say` with the result of each of its parts.
+/// Runs one measurement, and calls `say` with the result of each of its parts.
 fn part(
     bench: &mut Bench<'_>,
     port_path: PortPath,

@@ -1,4 +1,4 @@
-//! The results of the switch as a page.
+//! Renders the results of the switch as a page.
 
 use homa_report::table::TableRow;
 

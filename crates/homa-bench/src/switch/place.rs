@@ -1,5 +1,5 @@
-//! The network of the switch's measurements: a network namespace for the switch and one for source and sink,
-//! joined by two veth pairs. The namespaces have no names.
+//! The network of the switch's measurements: a network namespace for the switch and another for source and
+//! sink, joined by two veth pairs. The namespaces are unnamed.
 
 use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -54,7 +54,7 @@ impl Place {
         self.placement.is_none()
     }
 
-    /// Runs the program `ip` with these arguments in the switch's namespace.
+    /// Runs `ip` with these arguments in the switch's namespace.
     ///
     /// # Errors
     /// `ip` failed.
@@ -62,8 +62,8 @@ impl Place {
         self.at_switch(|| ip(words))
     }
 
-    /// Keeps the packet filter away from frames of the kernel's bridges in the switch's namespace. Without
-    /// the module `br_netfilter` there is nothing to do.
+    /// Disables packet filtering of bridged frames in the switch's namespace. Without the module
+    /// `br_netfilter` there is nothing to do.
     ///
     /// # Errors
     /// The setting cannot be written.
@@ -108,8 +108,8 @@ impl Drop for Place {
     }
 }
 
-/// Frames received by a device of this thread's network namespace since it was made, with or without a
-/// receiving socket.
+/// Returns the number of frames that a device of this thread's network namespace has received since it was
+/// created, whether or not a socket received them.
 ///
 /// # Errors
 /// The kernel's list of devices cannot be read, or has no such device.
@@ -122,7 +122,7 @@ pub fn received_frames(device: &str) -> Result<u64> {
 fn parse_received_frames(text: &str, device: &str) -> Option<u64> {
     text.lines().find_map(|line| {
         let (name, counts) = line.split_once(':')?;
-        // The count of bytes precedes the count of frames.
+        // The byte count precedes the frame count.
         (name.trim() == device).then(|| counts.split_whitespace().nth(1)?.parse().ok()).flatten()
     })
 }

@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use crate::engine::summary::Summary;
 
-/// Version of the JSON. It increases when a field changes its meaning or disappears, not when one is added.
+/// Version of the JSON. It increases when a field changes its meaning or is removed, not when a field is
+/// added.
 pub const SCHEMA: u32 = 1;
 
 /// The target of a metric's median.
@@ -29,7 +30,7 @@ impl Bound {
     }
 }
 
-/// A metric. Names are part of the JSON.
+/// A metric. Its name is part of the JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measure {
     /// The name in the results.
@@ -120,13 +121,14 @@ pub struct Results {
     pub version: &'static str,
     /// Processors of this machine.
     pub cpus: usize,
-    /// Repetitions; in each all interfaces take turns.
+    /// Number of repetitions. In each of them, all interfaces take turns.
     pub repetitions: u32,
-    /// Measured time of each value in a repetition, in milliseconds.
+    /// Measured time of each value per repetition, in milliseconds.
     pub slice_ms: u64,
     /// The interface of source and sink.
     pub load: &'static str,
-    /// Frames dropped at the sink for lack of room. If there are any, the throughput was limited by the sink.
+    /// Frames dropped at the sink for lack of room. If any were dropped, the throughput was limited by the
+    /// sink.
     pub missed: u64,
     /// Remarks on the results.
     pub notes: Vec<String>,
@@ -141,9 +143,9 @@ pub struct Results {
 pub struct PathResults {
     /// The interface.
     pub name: &'static str,
-    /// Why values are missing, some or all.
+    /// Reason why some or all values are missing.
     pub skipped: Option<String>,
-    /// Values by the metric's name.
+    /// Values, keyed by the metric's name.
     pub metrics: BTreeMap<String, Summary>,
 }
 

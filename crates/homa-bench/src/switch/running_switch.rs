@@ -1,4 +1,4 @@
-//! A switch in a thread of its own.
+//! A switch that runs in its own thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,13 +18,13 @@ use super::windows::TransmitHistory;
 /// The mode of a switch.
 #[derive(Clone, Debug)]
 pub enum Mode {
-    /// As usual.
+    /// The switch runs normally.
     Plain,
-    /// The switch reads the clock whenever frames have left for the sink. Times count from this moment.
+    /// The switch reads the clock whenever frames have left for the sink. Times are relative to this instant.
     Followed(Instant),
     /// A gate controls the switch.
     Gated(Arc<Gate>),
-    /// A gate controls a loop in place of the switch, which forwards frames from each device to the other.
+    /// A gate controls a loop that replaces the switch and forwards frames from each device to the other.
     Bare(Arc<Gate>),
 }
 
@@ -57,7 +57,7 @@ impl RunningSwitch {
         let (say, ready) = sync_channel(1);
         let work = move || {
             path()?;
-            // The starting thread waits for this message.
+            // The thread that starts the switch waits for this message.
             let opened = || {
                 let _ = say.send(());
             };
@@ -92,7 +92,7 @@ impl RunningSwitch {
         let running_switch = RunningSwitch { stop, thread };
         match ready.recv() {
             Ok(()) => Ok(running_switch),
-            // The thread ended without the message; its result has the reason.
+            // The thread ended without sending the message; its result contains the reason.
             Err(_) => Err(running_switch.end().err().unwrap_or_else(|| anyhow!("the switch ended at once"))),
         }
     }
@@ -107,15 +107,16 @@ impl RunningSwitch {
     }
 }
 
-/// Maximum time of a round without frames while the thread runs: several times the time measured here.
+/// Maximum time of a round without frames, unless the thread was preempted: several times the time measured
+/// on our machine.
 const ROUND: Duration = Duration::from_micros(40);
 
-/// Maximum additional time for each frame sent in a round: twice the time measured here, and less than the
-/// time of a full frame at 5 Gbit/s. With a larger value, a thread that had not run for a millisecond and
-/// then sends all due frames at once would seem to have run.
+/// Maximum additional time per frame sent in a round: twice the time measured on our machine, and less than
+/// the serialization delay of a full frame at 5 Gbit/s. With a larger value, a preempted thread would go
+/// unnoticed if it sent all frames due since a millisecond at once.
 const EACH_FRAME: Duration = Duration::from_nanos(1_600);
 
-/// Maximum time to read the clock: a hundred times the time measured here.
+/// Maximum time to read the clock: a hundred times the time measured on our machine.
 const READING: Duration = Duration::from_micros(5);
 
 fn follow(bridge: &mut Bridge, epoch: Instant, stop: &AtomicBool) -> TransmitHistory {
@@ -128,8 +129,8 @@ fn follow(bridge: &mut Bridge, epoch: Instant, stop: &AtomicBool) -> TransmitHis
         let left = bridge.left(SINK);
         let now = epoch.elapsed();
         // The round took longer than its work: the thread or its virtual processor did not run. If the round
-        // had read the clock before the pause, the frames due meanwhile leave with the next round, so that
-        // round is a gap too.
+        // had read the clock before the pause, the frames that became due in the pause are sent in the next
+        // round. That round then counts as a gap too.
         let is_late = now - before > ROUND + EACH_FRAME * (left.frames - frames) as u32;
         if is_late || was_late {
             history.gaps.add(before, now);
@@ -147,7 +148,7 @@ fn follow(bridge: &mut Bridge, epoch: Instant, stop: &AtomicBool) -> TransmitHis
     history
 }
 
-/// Records the gaps of a thread in the switch's place that only reads the clock, for `length`.
+/// Records for `length` the gaps of a thread that runs in the switch's place and only reads the clock.
 ///
 /// # Errors
 /// The thread cannot be started, or cannot move to the switch's place.
@@ -171,7 +172,7 @@ pub fn idle_history(place: &Place, length: Duration) -> Result<(TransmitHistory,
     thread.context("cannot start a thread")?.join().map_err(|_| anyhow!("the clock's reader panicked"))?
 }
 
-/// The minimum work of any switch: forwards frames in bursts of the switch's size.
+/// Does the minimum work of any switch: forwards frames in bursts of the switch's size.
 fn forward_only(mut frames: Frames, gate: &Gate, stop: &AtomicBool) -> GateCount {
     let mut burst = Vec::with_capacity(32);
     let mut left = 0;

@@ -52,7 +52,7 @@ fn line(out: &mut String, results: &Results, measure: &Measure) -> std::fmt::Res
     writeln!(out)
 }
 
-/// The target of a metric; empty if there is none.
+/// Returns the target of a metric as text, empty if there is none.
 pub fn target_text(measure: &Measure) -> String {
     match measure.asked {
         Some(Bound::AtLeast(least)) => format!(">={least}"),

@@ -1,4 +1,4 @@
-//! Transmitted bytes over time, and the rates over all windows of some length.
+//! Transmitted bytes over time, and the rates over all windows of a given length.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ pub struct Intervals {
 }
 
 impl Intervals {
-    /// No intervals.
+    /// Makes an empty list of intervals.
     fn new() -> Intervals {
         Intervals { ns: Vec::with_capacity(ROOM / 16) }
     }
@@ -23,17 +23,17 @@ impl Intervals {
         }
     }
 
-    /// Share of the time from `from` to `to` that the intervals cover.
+    /// Returns the share of the time from `from` to `to` that the intervals cover.
     pub fn share(&self, (from, to): (Duration, Duration)) -> f64 {
         let (from, to) = (from.as_nanos() as u64, to.as_nanos() as u64);
         let within = |&(begin, end): &(u64, u64)| end.min(to).saturating_sub(begin.max(from));
         self.ns.iter().map(within).sum::<u64>() as f64 / (to - from).max(1) as f64
     }
 
-    /// Maximum share of any window of this length that the intervals cover.
+    /// Returns the maximum share of any window of this length that the intervals cover.
     pub fn max_share(&self, length: Duration) -> f64 {
         let length = length.as_nanos() as u64;
-        // The window with the maximum begins with an interval, or ends with one.
+        // The window with the maximum begins at the start of an interval or ends at the end of one.
         let times = self.ns.iter().flat_map(|&(begin, end)| {
             [(begin, begin + length), (end.saturating_sub(length), end.max(length))]
         });
@@ -45,14 +45,14 @@ impl Intervals {
         taken.max().unwrap_or(0) as f64 / length as f64
     }
 
-    /// Whether no interval overlaps this window.
+    /// Returns whether no interval overlaps this window.
     fn spare(&self, from_ns: u64, to_ns: u64) -> bool {
         let next = self.ns.partition_point(|&(_, end)| end <= from_ns);
         self.ns.get(next).is_none_or(|&(begin, _)| begin >= to_ns)
     }
 }
 
-/// Transmitted bytes on the wire, at moments.
+/// Number of bytes transmitted on the wire by each recorded time.
 #[derive(Debug, Default)]
 pub struct TransmitHistory {
     times_ns: Vec<u64>,
@@ -63,7 +63,7 @@ pub struct TransmitHistory {
     pub dry: Intervals,
 }
 
-/// Initial capacity in moments: a second of full frames at 5 Gbit/s.
+/// Initial capacity in recorded times: one second of full frames at 5 Gbit/s.
 const ROOM: usize = 1 << 19;
 
 impl TransmitHistory {
@@ -79,19 +79,20 @@ impl TransmitHistory {
         self.bytes.push(bytes);
     }
 
-    /// The total bytes at the last moment.
+    /// Returns the total bytes at the last recorded time.
     pub fn bytes(&self) -> u64 {
         self.bytes.last().copied().unwrap_or(0)
     }
 
-    /// The rates in bits per second over all windows within `within`. A window begins at a moment and ends at
-    /// the first moment that is at least `length` later; windows in which the queue was empty at any time are
-    /// left out. Since a window begins and ends with a frame, no frame is counted in part.
+    /// Returns the rates in bits per second over all windows within `within`. A window begins at a recorded
+    /// time and ends at the first recorded time that is at least `length` later. Windows in which the queue
+    /// was empty at any time are left out. Since a window begins and ends with a frame, no frame is counted
+    /// in part.
     pub fn rates(&self, within: (Duration, Duration), length: Duration) -> Vec<f64> {
         self.rates_where(within, length, |from_ns, to_ns| self.dry.spare(from_ns, to_ns))
     }
 
-    /// As [`TransmitHistory::rates`], without windows that overlap a gap.
+    /// Like [`TransmitHistory::rates`], but without windows that overlap a gap.
     pub fn clear_rates(&self, within: (Duration, Duration), length: Duration) -> Vec<f64> {
         let clear = |from_ns, to_ns| self.dry.spare(from_ns, to_ns) && self.gaps.spare(from_ns, to_ns);
         self.rates_where(within, length, clear)
@@ -121,19 +122,19 @@ impl TransmitHistory {
     }
 }
 
-/// Deviation of rates from a nominal rate, in percent of it.
+/// Deviation of rates from a nominal rate, in percent of the nominal rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Deviation {
-    /// Maximum, up or down.
+    /// Maximum deviation, up or down.
     pub worst: f64,
-    /// 99th percentile, up or down.
+    /// 99th percentile of the deviation, up or down.
     pub p99: f64,
     /// Deviation of the mean, up or down.
     pub mean: f64,
 }
 
 impl Deviation {
-    /// The deviation of these rates; `None` if there are none.
+    /// Computes the deviation of these rates, or `None` if there are none.
     pub fn of(rates: &[f64], set_bps: u64) -> Option<Deviation> {
         let percent = |rate: f64| (rate / set_bps as f64 - 1.0) * 100.0;
         let mut sizes: Vec<f64> = rates.iter().map(|&rate| percent(rate).abs()).collect();
@@ -144,7 +145,7 @@ impl Deviation {
     }
 }
 
-/// A measured slice of time. It begins at the first call after the warm-up, so that it has its full length
+/// A measured slice of time. It begins at the first call after the warm-up. It therefore has its full length
 /// even if the measuring thread was not scheduled for longer than the slice.
 pub struct Slice {
     warm: Duration,
@@ -153,7 +154,7 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// A slice of this length that begins after `warm`.
+    /// Makes a slice of this length that begins after `warm`.
     pub fn after(warm: Duration, length: Duration) -> Slice {
         Slice { warm, length, since: None }
     }
@@ -179,8 +180,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// 125 bytes per microsecond, which is 1 Gbit/s. The frames from 2,000 to 2,100 us are `late`
-    /// microseconds late.
+    /// Makes a history of 125 bytes per microsecond, which is 1 Gbit/s. The frames from 2,000 to 2,100 us are
+    /// `late` microseconds late.
     fn history(late: u64) -> TransmitHistory {
         let mut history = TransmitHistory::new();
         for us in 0..5_000_u64 {
@@ -194,7 +195,7 @@ mod tests {
     fn a_slice_has_its_length_after_a_pause_longer_than_it() {
         let mut slice = Slice::after(5 * MS, 10 * MS);
         assert!(!slice.begins(Duration::ZERO) && !slice.is_over(Duration::ZERO));
-        // The thread had no processor from the warm-up until after the planned end.
+        // The thread was not scheduled from the warm-up until after the planned end of the slice.
         assert!(slice.begins(20 * MS) && !slice.is_over(20 * MS));
         assert!(!slice.begins(29 * MS) && !slice.is_over(29 * MS));
         assert!(slice.is_over(30 * MS));

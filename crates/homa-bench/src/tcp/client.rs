@@ -1,5 +1,5 @@
-//! The client ports of one thread over TCP: a connection for each pair of client port and server port, with
-//! one epoll.
+//! The client ports of one thread over TCP: a connection for each pair of client port and server port, all
+//! polled by one epoll instance.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr};
@@ -31,7 +31,7 @@ pub struct TcpLinkConfig {
     pub servers: Vec<SocketAddr>,
     /// Client ports of this thread.
     pub ports: usize,
-    /// Threads that only receive answers, for each client port.
+    /// Number of threads per client port that only receive answers.
     pub receivers: usize,
     /// Time that an idle thread polls before it sleeps.
     pub poll: Duration,
@@ -41,8 +41,8 @@ pub struct TcpLinkConfig {
     pub one_way: bool,
     /// Congestion control of the requests; `None`: the kernel's default.
     pub congestion: Option<Congestion>,
-    /// Whether waits end with microsecond precision, by a timer of the kernel. Epoll's own timeouts are whole
-    /// milliseconds.
+    /// Whether waits end with microsecond precision, by means of a kernel timer. Epoll's own timeouts are
+    /// whole milliseconds.
     pub precise: bool,
 }
 
@@ -56,16 +56,16 @@ pub struct TcpLink {
     spin: IdlePolling,
     /// Indexed by client port, then by server port.
     connections: Vec<Connection>,
-    /// Connections that may have more data although there is no event.
+    /// Connections that may have more data although epoll has reported no further event.
     unfinished: Vec<usize>,
-    /// The answers of the receiver threads, if there are any.
+    /// Answers from the receiver threads, if there are any.
     receivers: Option<mpsc::Receiver<Result<Answer, String>>>,
 }
 
 struct Connection {
     addr: SocketAddr,
     stream: TcpStream,
-    /// `None` if a receiver thread reads.
+    /// `None` if a receiver thread reads from this connection.
     reader: Option<FrameReader>,
     writer: FrameWriter,
 }
@@ -180,7 +180,8 @@ impl Link for TcpLink {
             match &self.receivers {
                 None => self.poll(timeout, answers)?,
                 Some(_) if self.connections.iter().any(|connection| connection.writer.bytes() > 0) => {
-                    // A socket is full: poll, so that its remaining bytes are sent as soon as it has room.
+                    // The socket buffer is full: poll, so that the remaining bytes are sent as soon as there
+                    // is room.
                     self.poll(Duration::ZERO, answers)?;
                     if let Some(receivers) = &self.receivers {
                         take_from(receivers, Duration::ZERO, answers)?;
@@ -201,7 +202,7 @@ impl Link for TcpLink {
 
 impl Drop for TcpLink {
     fn drop(&mut self) {
-        // Shutting the sockets down ends the receiver threads, which hold duplicates of them.
+        // Shutting down the sockets ends the receiver threads, which hold duplicates of the sockets.
         for connection in &self.connections {
             let _ = connection.stream.shutdown(Shutdown::Both);
         }
@@ -227,7 +228,7 @@ fn arm(timer: &OwnedFd, wait: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// Connects a socket, and duplicates it for a receiver thread if `duplicate`.
+/// Connects a socket. If `duplicate`, also duplicates it for a receiver thread.
 fn open(
     addr: SocketAddr,
     duplicate: bool,
@@ -262,7 +263,7 @@ fn read(
     Ok(progress)
 }
 
-/// A thread that only receives answers, from its share of a client port's connections.
+/// A thread that only receives answers, on some of a client port's connections.
 struct Receiver {
     poll: Poll,
     spin: IdlePolling,
@@ -293,7 +294,7 @@ impl Receiver {
         thread::Builder::new()
             .name("tcp-receiver".to_owned())
             .spawn(move || {
-                // Sending fails if the link, and with it the sockets, is gone.
+                // Sending fails if the link is gone; its sockets are gone too in that case.
                 if let Err(error) = receiver.run() {
                     let _ = receiver.answers.send(Err(format!("{error:#}")));
                 }
@@ -358,8 +359,8 @@ mod tests {
         .expect("the server is there")
     }
 
-    /// Checks that each of many messages sent at once, more than the sockets hold, is answered once with its
-    /// content.
+    /// Checks that a large number of messages, sent at once and exceeding the socket buffers, is answered
+    /// once each with the right content.
     fn check_all_come_back(receivers: usize, one_way: bool) {
         let mut link = link(receivers, one_way, false);
         crate::engine::link::check_all_come_back(&mut link, 4, one_way);

@@ -1,6 +1,6 @@
 //! Messages on a TCP connection: a header of 16 bytes with length, flags and id, followed by the message.
 //!
-//! The header does not count as payload: Homa carries length and id in its own header as well.
+//! The header does not count as payload: Homa's own header also carries length and ID.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -20,13 +20,14 @@ pub const ONE_WAY_BYTES: usize = 100;
 /// Bytes read from the kernel at a time while messages are small.
 const CHUNK: usize = 64 * 1024;
 
-/// Maximum frames in one system call: the kernel accepts 1024 pieces, and a frame has two.
+/// Maximum frames per system call: the kernel accepts 1024 pieces, and a frame consists of two.
 const FRAMES_PER_WRITE: usize = 32;
 
-/// Message bytes read by all connections of this process.
+/// Message bytes read so far from all connections of this process.
 static READ_BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// Message bytes that this process has read from all its connections, including those of incomplete messages.
+/// Returns the message bytes that this process has read from all its connections, including those of
+/// incomplete messages.
 pub fn read_bytes() -> u64 {
     READ_BYTES.load(Relaxed)
 }
@@ -38,7 +39,7 @@ pub struct Header {
     pub length: u32,
     /// [`ONE_WAY`] or 0.
     pub flags: u32,
-    /// The RPC's id, chosen by the client and copied by the server into its answer.
+    /// The RPC's ID, chosen by the client and copied by the server into its answer.
     pub id: u64,
 }
 
@@ -73,7 +74,7 @@ pub struct Frame {
 pub enum Progress {
     /// No more data is available for now.
     Drained,
-    /// The budget is used up; more data may be available.
+    /// The budget is used up. More data may be available.
     More,
     /// The peer closed the connection.
     Closed,
@@ -84,7 +85,7 @@ pub enum Progress {
 pub struct FrameReader {
     max_message: u32,
     chunk: Box<[u8]>,
-    /// The unconsumed bytes of `chunk` are `start..end`.
+    /// Range of unconsumed bytes in `chunk`: `start..end`.
     start: usize,
     end: usize,
     partial: Option<PartialMessage>,
@@ -99,12 +100,12 @@ struct PartialMessage {
 }
 
 impl FrameReader {
-    /// A reader that refuses messages longer than `max_message` bytes.
+    /// Makes a reader that refuses messages longer than `max_message` bytes.
     pub fn new(max_message: u32) -> FrameReader {
         FrameReader { max_message, chunk: vec![0; CHUNK].into(), start: 0, end: 0, partial: None }
     }
 
-    /// Reads until about `budget` bytes are read, and passes each complete frame to `take`.
+    /// Reads about `budget` bytes and passes each complete frame to `take`.
     ///
     /// # Errors
     /// Errors of `from` other than `WouldBlock`; `InvalidData` for a message above the limit; `UnexpectedEof`
@@ -135,8 +136,8 @@ impl FrameReader {
         Ok(Progress::More)
     }
 
-    /// Reads once: directly into the buffer of a long message, else into the chunk. The chunk must hold no
-    /// complete frame.
+    /// Reads once, directly into the buffer of a long message or else into the chunk. The chunk must not hold
+    /// a complete frame.
     fn fill(&mut self, from: &mut impl Read) -> io::Result<usize> {
         let long = |partial: &&mut PartialMessage| partial.payload.len() - partial.filled >= CHUNK;
         if let Some(partial) = self.partial.as_mut().filter(long) {
@@ -182,7 +183,8 @@ impl FrameReader {
     }
 }
 
-/// Queued frames of a connection: bytes that the kernel does not accept at once wait here, in order.
+/// The queue of frames to be sent on a connection. Bytes that the kernel does not accept at once wait here,
+/// in order.
 #[derive(Debug, Default)]
 pub struct FrameWriter {
     queue: VecDeque<QueuedFrame>,
@@ -216,7 +218,7 @@ impl FrameWriter {
         self.bytes
     }
 
-    /// Sends as much as `to` takes without blocking.
+    /// Sends as much as `to` accepts without blocking.
     ///
     /// # Errors
     /// Errors of `to` other than `WouldBlock`.
@@ -258,7 +260,7 @@ impl FrameWriter {
 mod tests {
     use super::*;
 
-    /// A pipe that transfers only some bytes at a time, and blocks between transfers.
+    /// A pipe that transfers a few bytes at a time, and blocks between transfers.
     #[derive(Default)]
     struct Pipe {
         bytes: VecDeque<u8>,
@@ -268,7 +270,7 @@ mod tests {
         closed: bool,
     }
 
-    /// Blocks every second call.
+    /// Blocks on every second call.
     fn turn(blocked: &mut bool) -> io::Result<()> {
         *blocked = !*blocked;
         if *blocked { Ok(()) } else { Err(ErrorKind::WouldBlock.into()) }
@@ -360,7 +362,7 @@ mod tests {
         assert_eq!(result.expect_err("message unfinished").kind(), ErrorKind::UnexpectedEof);
     }
 
-    /// Other tests in this process read messages too.
+    /// Other tests in this process also read messages.
     #[test]
     fn bytes_of_a_message_count_before_it_is_whole() {
         let header = Header { length: 3 * CHUNK as u32, flags: 0, id: 1 };

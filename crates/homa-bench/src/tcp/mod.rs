@@ -1,5 +1,5 @@
-//! The TCP side of the comparison, as a careful user would write it: one connection per client port and
-//! server port, Nagle's algorithm off, messages framed by their length, epoll, and no write that blocks.
+//! The TCP side of the comparison, written as a careful user would write it: one connection per client port
+//! and server port, Nagle's algorithm off, messages framed by their length, epoll, and no blocking writes.
 
 pub mod client;
 pub mod frame;
@@ -45,8 +45,8 @@ impl Congestion {
         self.into()
     }
 
-    /// The kernel's default, followed by DCTCP if the kernel has it. Cubic replaces a default that cannot be
-    /// read or is not in this list.
+    /// Returns the kernel's default, followed by DCTCP if the kernel has it. If the default cannot be read or
+    /// is not in this list, Cubic takes its place.
     pub fn of_the_kernel() -> Vec<Congestion> {
         let read = |name: &str| {
             std::fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{name}")).unwrap_or_default()
@@ -63,11 +63,11 @@ impl Congestion {
     }
 }
 
-/// Sets the congestion control of a socket, and of the connections that a listener accepts; `None`: the
+/// Sets the congestion control of a socket, and of the connections that a listener accepts. `None` keeps the
 /// kernel's default.
 ///
 /// # Errors
-/// The kernel does not have the algorithm, or only permits root to use it.
+/// The kernel does not have the algorithm, or permits only root to use it.
 fn choose(socket: impl std::os::fd::AsFd, congestion: Option<Congestion>) -> std::io::Result<()> {
     let Some(congestion) = congestion else { return Ok(()) };
     rustix::net::sockopt::set_tcp_congestion(socket, congestion.name()).map_err(|error| {
@@ -75,10 +75,11 @@ fn choose(socket: impl std::os::fd::AsFd, congestion: Option<Congestion>) -> std
     })
 }
 
-/// Maximum time to connect; afterwards the server counts as unreachable.
+/// Maximum time to connect, after which the server counts as unreachable.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Bytes read from one connection before the next connection's turn: a few large segments of the kernel.
+/// Bytes read from one connection before it is the next connection's turn: a few of the kernel's large
+/// segments.
 const READ_BUDGET: usize = 256 * 1024;
 
 #[cfg(test)]

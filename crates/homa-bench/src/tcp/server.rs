@@ -1,4 +1,5 @@
-//! The echo server over TCP: a few epoll threads, each with its share of the connections.
+//! The echo server over TCP: a few threads with an epoll instance each, which divide the connections among
+//! themselves.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,12 +18,12 @@ use super::frame::{Frame, FrameReader, FrameWriter, Header, ONE_WAY, ONE_WAY_BYT
 use super::{Congestion, IdlePolling, READ_BUDGET, choose};
 use crate::addresses::bind_at;
 
-/// Limit of queued answers, above which the server stops reading from a connection. A client that does not
-/// read its answers thus costs bounded memory. The limit exceeds the largest burst of a well-behaved client:
+/// Limit of queued answers, above which the server stops reading from a connection. It bounds the memory used
+/// for a client that does not read its answers. The limit exceeds the largest burst of a well-behaved client:
 /// 200 requests of 1 MB.
 const MAX_QUEUED_BYTES: usize = 256 << 20;
 
-/// Maximum connections of a thread; further ones are closed at once.
+/// Maximum connections per thread. Further connections are closed at once.
 const MAX_CONNECTIONS: usize = 4096;
 
 /// Maximum events in one call of epoll.
@@ -31,7 +32,7 @@ const EVENTS: usize = 256;
 /// The settings of an echo server for a protocol other than Homa.
 #[derive(Clone, Copy, Debug)]
 pub struct EchoServerConfig {
-    /// Address of the first port. Further ports have the following port numbers, unless the port is 0.
+    /// Address of the first port. Further ports use consecutive port numbers, unless the port is 0.
     pub bind: SocketAddr,
     /// Number of ports.
     pub ports: u16,
@@ -41,11 +42,11 @@ pub struct EchoServerConfig {
     pub poll: Duration,
     /// Maximum request in bytes.
     pub max_message: u32,
-    /// Answers have [`ONE_WAY_BYTES`] bytes instead of the request's length.
+    /// Whether answers have [`ONE_WAY_BYTES`] bytes instead of the request's length.
     pub one_way: bool,
 }
 
-/// A running server. Its threads end with the process.
+/// A running server. Its threads run until the process exits.
 #[derive(Debug)]
 pub struct TcpServer {
     addrs: Vec<SocketAddr>,
@@ -53,8 +54,8 @@ pub struct TcpServer {
 }
 
 impl TcpServer {
-    /// Binds all ports and starts the threads. `congestion` is the congestion control of the answers; `None`:
-    /// the kernel's default.
+    /// Binds all ports and starts the threads. `congestion` is the congestion control for answers; `None`
+    /// selects the kernel's default.
     pub fn start(config: EchoServerConfig, congestion: Option<Congestion>) -> Result<TcpServer> {
         let listeners =
             (0..config.ports).map(|index| listen(config.bind, index)).collect::<Result<Vec<_>>>()?;
@@ -108,13 +109,13 @@ fn listen(bind: SocketAddr, index: u16) -> Result<TcpListener> {
 /// The waker's token. Tokens below it are connections, those above it listeners.
 const WAKER: Token = Token(usize::MAX / 2);
 
-/// New connections for a thread.
+/// New connections handed to a thread.
 struct Inbox {
     waker: Waker,
     streams: Mutex<Vec<TcpStream>>,
 }
 
-/// Accepts connections in the first thread, and distributes them evenly over all threads.
+/// Accepts connections in the first thread and distributes them evenly over all threads.
 struct Acceptor {
     listeners: Vec<TcpListener>,
     inboxes: Vec<Arc<Inbox>>,
@@ -123,8 +124,8 @@ struct Acceptor {
 
 impl Acceptor {
     fn accept(&mut self, listener: usize) {
-        // An error means that no connection is waiting, or that the process has no free descriptors. In both
-        // cases the next connection attempt causes the next event.
+        // An error means that no connection is waiting, or that the process has no free file descriptors. In
+        // both cases the next connection attempt triggers another event.
         while let Ok((stream, _)) = self.listeners[listener].accept() {
             let inbox = &self.inboxes[self.next % self.inboxes.len()];
             self.next += 1;
@@ -139,7 +140,7 @@ struct Worker {
     inbox: Arc<Inbox>,
     acceptor: Option<Acceptor>,
     connections: Vec<Option<Connection>>,
-    /// Connections that may have more data although there is no event.
+    /// Connections that may have more data although epoll has reported no further event.
     unfinished: Vec<usize>,
     served: Arc<AtomicU64>,
     config: EchoServerConfig,
@@ -167,7 +168,7 @@ impl Worker {
         let mut spin = IdlePolling::new(self.config.poll);
         loop {
             let timeout = if self.unfinished.is_empty() { spin.timeout(None) } else { Some(Duration::ZERO) };
-            // Only a signal can interrupt the wait; no event is lost, and the loop polls again.
+            // Only a signal can interrupt the wait. No event is lost, and the loop polls again.
             if self.poll.poll(&mut events, timeout).is_err() {
                 continue;
             }
@@ -212,12 +213,13 @@ impl Worker {
             }
             let reader = FrameReader::new(self.config.max_message);
             self.connections[index] = Some(Connection { stream, reader, writer: FrameWriter::default() });
-            // Data that arrived before the registration causes no event.
+            // Data that arrived before the registration triggers no event.
             self.unfinished.push(index);
         }
     }
 
-    /// Reads, answers and writes. Drops the connection if its peer has closed it or has sent invalid data.
+    /// Reads requests and writes answers. Drops the connection if its peer has closed it or has sent invalid
+    /// data.
     fn serve(&mut self, index: usize) {
         let Some(Some(connection)) = self.connections.get_mut(index) else { return };
         match connection.serve(self.config.one_way, &self.served) {
@@ -240,7 +242,8 @@ impl Connection {
             // An event will report that the socket has room again.
             return Ok(Progress::Drained);
         }
-        // If the queue exceeds the limit afterwards, the socket is full, and an event will continue.
+        // If the queue exceeds the limit afterwards, the socket buffer is full, and an event will resume the
+        // work.
         let progress = reader.read(stream, READ_BUDGET, |frame| {
             served.fetch_add(1, Ordering::Relaxed);
             writer.push(answer(frame, one_way));

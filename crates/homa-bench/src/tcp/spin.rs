@@ -3,9 +3,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Fruitless polls between two yields of the processor, as in Homa's waiting threads. Yielding at every poll
-/// would repeatedly cost milliseconds if another thread wants the processor, and only the yielding protocol
-/// would pay.
+/// Unsuccessful polls before the thread yields the processor, as in Homa's waiting threads. If it yielded at
+/// each poll, it would repeatedly lose milliseconds whenever another thread needs the processor, and only the
+/// yielding protocol would be slowed down.
 pub const LOOKS_BETWEEN_YIELDS: u32 = 16;
 
 /// Decides whether an idle thread polls or sleeps: it polls until it has been idle for a set time.
@@ -13,18 +13,18 @@ pub const LOOKS_BETWEEN_YIELDS: u32 = 16;
 pub struct IdlePolling {
     poll: Duration,
     idle_since: Option<Instant>,
-    /// Fruitless polls since the last work.
+    /// Unsuccessful polls since the last work.
     looks: u32,
 }
 
 impl IdlePolling {
-    /// Polls for `poll` before it sleeps; with zero it sleeps at once.
+    /// Makes a thread poll for `poll` before it sleeps; with zero it sleeps at once.
     pub fn new(poll: Duration) -> IdlePolling {
         IdlePolling { poll, idle_since: None, looks: 0 }
     }
 
-    /// The timeout of the next poll for work: zero while polling, then `sleep`. Sometimes yields the
-    /// processor first: with more threads than processors, the polling thread may keep its own peer from
+    /// Returns the timeout of the next poll for work: zero while polling, then `sleep`. Occasionally yields
+    /// the processor first: with more threads than processors, a polling thread may keep its own peer from
     /// running. Homa's waiting threads do the same.
     pub fn timeout(&mut self, sleep: Option<Duration>) -> Option<Duration> {
         if self.poll.is_zero() {
@@ -45,7 +45,7 @@ impl IdlePolling {
         Some(Duration::ZERO)
     }
 
-    /// Records work: the idle time starts again.
+    /// Records work, which restarts the idle time.
     pub fn record_work(&mut self) {
         self.idle_since = None;
         self.looks = 0;
