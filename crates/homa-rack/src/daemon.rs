@@ -1,8 +1,8 @@
 //! The namespace daemon: the process that holds a rack's namespaces.
 //!
-//! The namespaces have no names. They live as long as this process and the processes in them, so a crash of
-//! the daemon leaves no devices and no addresses behind. The daemon ends its rack when its standard input
-//! ends, if it was started so; experiments that build their own rack do this.
+//! The namespaces are unnamed. They exist as long as this process and the processes in them, so a crash of
+//! the daemon leaves no devices and no addresses behind. If started with that option, the daemon ends its
+//! rack when its standard input is closed. Experiments that build their own rack use this option.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -30,11 +30,11 @@ const READY: &str = "ready";
 /// Interval at which the daemon checks the switch.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Maximum restarts of a switch in the life of a rack.
+/// Maximum restarts of a switch during the lifetime of a rack.
 const RESTARTS: u32 = 3;
 
-/// Maximum failed starts in a row. A device's queue stays occupied for about 40 ms after its socket has
-/// ended.
+/// Maximum consecutive failed starts. A device's queue stays occupied for about 40 ms after its socket has
+/// been closed.
 const STARTS: u32 = 10;
 
 /// The subcommand of [`RACK_COMMAND`] that calls [`serve`] with its only argument.
@@ -44,9 +44,9 @@ pub const CHILD_COMMAND: &str = "keep";
 #[derive(Serialize, Deserialize)]
 struct Order {
     spec: Spec,
-    /// End the rack when standard input ends.
+    /// Whether to end the rack when standard input is closed.
     until_stdin_ends: bool,
-    /// Become root of a new user namespace first.
+    /// Whether to become root of a new user namespace first.
     user_namespace: bool,
 }
 
@@ -58,10 +58,11 @@ pub struct NamespaceDaemon {
 }
 
 impl NamespaceDaemon {
-    /// Builds a rack. With `bound`, the rack ends with this process, or when this is dropped.
+    /// Builds a rack. With `bound`, the rack ends when this process ends or when the returned value is
+    /// dropped.
     ///
     /// # Errors
-    /// The rack cannot be built; the message has the reason.
+    /// The rack cannot be built; the error contains the reason.
     pub fn start(spec: &Spec, bound: bool) -> Result<NamespaceDaemon> {
         let root = rustix::process::geteuid().is_root();
         match NamespaceDaemon::start_as(spec, bound, !root) {
@@ -70,7 +71,7 @@ impl NamespaceDaemon {
                     && homa_report::output::error_line(&error)
                         .contains("cannot make a network namespace") =>
             {
-                // Root without the capability, as in a container.
+                // This process is root but lacks the capability, as in a container.
                 NamespaceDaemon::start_as(spec, bound, true).map_err(|_| error)
             }
             result => result,
@@ -109,21 +110,21 @@ impl NamespaceDaemon {
 impl Drop for NamespaceDaemon {
     fn drop(&mut self) {
         if self.stdin.take().is_some() {
-            // The daemon ends its processes and removes its files before it ends.
+            // The daemon ends its processes and removes its files before it exits.
             let _ = self.process.wait();
         }
     }
 }
 
-/// Runs the daemon: builds the rack of `order`, and holds it until it is told to end it.
+/// Runs the daemon: builds the rack described by `order`, and holds it until the daemon is told to end it.
 ///
 /// # Errors
 /// The rack cannot be built.
 pub fn serve(order: &str) -> Result<()> {
     let order: Order = serde_json::from_str(order).context("the daemon's settings are invalid")?;
     let spec = order.spec.clone();
-    // A new session, because a terminal sends Ctrl-C to the whole foreground group. The starting process
-    // receives it and ends the rack.
+    // Start a new session, because a terminal sends Ctrl-C to the whole foreground process group. The
+    // starting process handles Ctrl-C and ends the rack.
     let _ = rustix::process::setsid();
     let directory = Directory::of(&spec.name);
     let lock = directory.make()?;
@@ -134,7 +135,7 @@ pub fn serve(order: &str) -> Result<()> {
 }
 
 fn hold(order: &Order, spec: Spec, directory: &Directory) -> Result<()> {
-    // Processes of a crashed rack of this name would run on.
+    // Processes of a crashed rack with this name would otherwise continue to run.
     if let Ok(Some(old)) = directory.read() {
         leftovers::end(&old);
     }
@@ -166,7 +167,7 @@ fn hold(order: &Order, spec: Spec, directory: &Directory) -> Result<()> {
     result
 }
 
-/// Starts the switch, and restarts it after it has ended, until the rack is to end.
+/// Starts the switch, and restarts it whenever it has exited, until the rack is to end.
 fn run_switch(state: &mut State, directory: &Directory, end: &mpsc::Receiver<()>) -> Result<()> {
     let mut switch = switch::start(&state.spec, directory)?;
     state.switch_pid = switch.as_ref().map(Child::id);
@@ -221,7 +222,7 @@ fn end_by_signal(ends: mpsc::Sender<()>) -> Result<()> {
     Ok(())
 }
 
-/// A random token that distinguishes this rack from earlier and later racks of the same name.
+/// Returns a random token that distinguishes this rack from earlier and later racks with the same name.
 fn token() -> String {
     let mut bytes = [0; 8];
     let random = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));

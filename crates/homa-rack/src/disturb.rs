@@ -1,4 +1,4 @@
-//! `homa rack disturb`: a process in a host that slows RPCs down on purpose.
+//! `homa rack disturb`: a process in a host that deliberately slows RPCs down.
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::thread;
@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 /// The subcommand of [`RACK_COMMAND`](crate::RACK_COMMAND) that calls [`serve`] with its only argument.
 pub const CHILD_COMMAND: &str = "disturb";
 
-/// The settings of such a process, as JSON on its command line. The process ends with its parent.
+/// The settings of a disturbing process, as JSON on its command line. The process ends with its parent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Disturbance {
-    /// Compute on one processor.
+    /// Compute on one processor without pause.
     Spin {
         /// Number of the processor.
         processor: usize,
@@ -30,8 +30,9 @@ pub(crate) enum Disturbance {
     },
 }
 
-/// Scheduling priority ("nice") of a computing process. It gets three quarters of a processor shared with one
-/// other process. With equal priorities, a process that sleeps most of the time would hardly wait for it.
+/// Scheduling priority ("nice") of a computing process. With it, the process gets three quarters of a
+/// processor that it shares with one other process. With equal priorities, a process that sleeps most of the
+/// time would hardly have to wait.
 const GREEDY: i32 = -5;
 
 /// UDP payload of a flood packet, which fits every MTU of a rack.
@@ -41,7 +42,7 @@ const FLOOD_FRAME_BYTES: u64 = FLOOD_BYTES as u64 + 66;
 /// Packets in a burst.
 const BURST: u32 = 40;
 
-/// A port without a listener.
+/// A UDP port on which no process listens.
 const DISCARD: u16 = 9;
 
 /// The highest class of service (CS7), as a field of the IP header.
@@ -59,7 +60,7 @@ pub fn serve(order: &str) -> Result<()> {
             let mut set = CpuSet::new();
             set.set(processor);
             sched_setaffinity(None, &set).with_context(|| format!("cannot run on processor {processor}"))?;
-            // Without the privilege the process computes with normal priority.
+            // Without the privilege, the process computes at normal priority.
             let _ = setpriority_process(None, GREEDY);
             loop {
                 std::hint::spin_loop();
@@ -77,7 +78,7 @@ fn flood(to: IpAddr, rate_bps: u64) -> Result<()> {
     let begin = Instant::now();
     for burst in 1_u32.. {
         for _ in 0..BURST {
-            // Errors are ignored: the peer reports that nobody listens, and a flood fills the device on
+            // Errors are ignored: the peer reports that no process listens, and a flood fills the device on
             // purpose.
             let _ = socket.send_to(&[0; FLOOD_BYTES], (to, DISCARD));
         }

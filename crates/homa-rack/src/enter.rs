@@ -1,4 +1,4 @@
-//! `homa rack exec`: runs a command in a host of the rack, by becoming the command.
+//! `homa rack exec`: runs a command in a host of the rack, by replacing this process with the command.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -11,7 +11,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use super::RACK_COMMAND;
 use super::state::{Directory, RACK_VARIABLE, State};
 
-/// Environment variable of processes in a host, with the host's name.
+/// Environment variable that is set to the host's name in processes of a host.
 const HOST_VARIABLE: &str = "HOMA_HOST";
 
 /// The subcommand of [`RACK_COMMAND`] that calls [`exec`]: `exec [--die-with-parent] --name RACK HOST --
@@ -30,7 +30,8 @@ pub(crate) fn command_in(rack: &str, host: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// Becomes a command in a host of a rack, or in the switch's namespace. Returns only on an error.
+/// Replaces this process with a command in a host of a rack, or in the switch's namespace. Returns only on an
+/// error.
 ///
 /// # Errors
 /// There is no such rack, host or program.
@@ -47,7 +48,8 @@ pub fn exec(rack: &str, host: &str, die_with_parent: bool, words: &[String]) -> 
     Err(anyhow!(command.exec()).context(format!("cannot run `{program}`")))
 }
 
-/// Moves this process, which must have one thread, into a host of the rack, or into the switch's namespace.
+/// Moves this process into a host of the rack, or into the switch's namespace. The process must be
+/// single-threaded.
 ///
 /// # Errors
 /// There is no such host, or the rack belongs to another user.

@@ -6,10 +6,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::state::{RACK_VARIABLE, State};
 
-/// Time that processes have to end after SIGTERM.
+/// Time that processes have to exit after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The processes in the rack, except this one.
+/// Returns the processes in the rack, except this one.
 pub fn of(state: &State) -> Vec<u32> {
     let wanted = format!("{RACK_VARIABLE}={}", state.tag());
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -18,12 +18,12 @@ pub fn of(state: &State) -> Vec<u32> {
 }
 
 fn runs_with(pid: u32, variable: &str) -> bool {
-    // The environment is unreadable if the process has ended or belongs to another user.
+    // The environment is unreadable if the process has exited or belongs to another user.
     let Ok(environment) = std::fs::read(format!("/proc/{pid}/environ")) else { return false };
     environment.split(|&byte| byte == 0).any(|entry| entry == variable.as_bytes())
 }
 
-/// Ends all processes in the rack with SIGTERM, and with SIGKILL if they do not end in time.
+/// Ends all processes in the rack with SIGTERM. Sends SIGKILL to those that do not exit in time.
 pub fn end(state: &State) {
     let begin = Instant::now();
     let mut signal = Signal::TERM;
@@ -42,7 +42,7 @@ pub fn end(state: &State) {
     }
 }
 
-/// Sends a signal. Errors are ignored: the process may have ended by itself.
+/// Sends a signal. Ignores errors, since the process may have exited already.
 pub fn send(pid: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
         let _ = kill_process(pid, signal);

@@ -1,8 +1,8 @@
 //! Namespaces and the links between them.
 //!
-//! Neighbour entries are permanent. Otherwise the first packets of every run would wait for an ARP answer,
-//! and a request lost in a full queue would stall a host for a second. Hosts of a real rack, which know each
-//! other, show no such delays, and neither protocol causes them.
+//! Neighbour entries are permanent. Otherwise, the first packets of each run would wait for an ARP reply, and
+//! if a request were lost in a full queue, a host would stall for a second. Hosts of a real rack already know
+//! each other and show no such delays, and neither protocol causes them.
 
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -12,23 +12,23 @@ use homa_bench::netns::{enter, fresh, ip, tool};
 
 use super::spec::{ETHERNET_HEADER, HOST_DEVICE, ON_THE_WIRE, Spec, SwitchKind, mac, port_name};
 
-/// Time of tokens that a host's link may accumulate in addition to a full frame. The kernel's timers are some
-/// tens of microseconds late; without the tokens, that time would be lost rate.
+/// Time for which a host's link may accumulate tokens in addition to a full frame. The kernel's timers are
+/// late by tens of microseconds. Without the additional tokens, the link would lose that time.
 const BURST_NS: u64 = 100_000;
 
-/// Queue of a host's link in packets, as long as Linux's queue for a network card.
+/// Queue length of a host's link in packets, the same as Linux's default for a network card.
 const QUEUE_PACKETS: u64 = 1_000;
 
-/// The namespaces of a rack. They disappear when this is dropped and no process runs in them.
+/// The namespaces of a rack. They disappear once this is dropped and no process runs in them.
 pub struct RackNamespaces {
     /// The namespaces of the hosts.
     pub hosts: Vec<OwnedFd>,
-    /// The namespace of the switch, with a port for each host.
+    /// The namespace of the switch, with one port per host.
     pub switch: OwnedFd,
 }
 
 impl RackNamespaces {
-    /// Makes the namespaces and links. This thread is in the switch's namespace afterwards.
+    /// Makes the namespaces and links. Afterwards, this thread is in the switch's namespace.
     ///
     /// # Errors
     /// A privilege or a program of iproute2 is missing.
@@ -52,7 +52,7 @@ impl RackNamespaces {
     }
 }
 
-/// Makes a link from the switch, in whose namespace this thread is, to a host.
+/// Makes a link from the switch, whose namespace this thread is in, to a host.
 fn cable(spec: &Spec, number: u16, host: &OwnedFd) -> Result<()> {
     let there = format!("/proc/{}/fd/{}", std::process::id(), host.as_raw_fd());
     let (port, mtu, mac) = (port_name(number), spec.mtu, mac(number));
@@ -63,8 +63,8 @@ fn cable(spec: &Spec, number: u16, host: &OwnedFd) -> Result<()> {
     ip(&format!("link set {port} up"))
 }
 
-/// Keeps a device from configuring an IPv6 address and sending packets of its own. A kernel without IPv6 does
-/// not know this option.
+/// Prevents a device from configuring an IPv6 address and sending packets on its own. A kernel without IPv6
+/// does not know this option.
 fn disable_ipv6(spec: &Spec, device: &str) -> Result<()> {
     if spec.has_ipv6() {
         ip(&format!("link set {device} addrgenmode none"))?;
@@ -78,7 +78,7 @@ fn configure_device(spec: &Spec, number: u16) -> Result<()> {
     let device = HOST_DEVICE;
     ip("link set lo up")?;
     homa_driver::put_offloads_off(device).context("cannot switch the offloads of a veth off")?;
-    // Large segments are cut before the device.
+    // Large segments are split before they reach the device.
     ip(&format!("link set {device} gso_max_segs 1"))?;
     disable_ipv6(spec, device)?;
     for address in spec.addresses(number) {
@@ -104,10 +104,11 @@ fn uplink(spec: &Spec) -> Result<()> {
     tool("tc", &uplink_words(spec)).map(drop)
 }
 
-/// Arguments for `tc`. A burst may hold a full frame plus the bytes of [`BURST_NS`], which on a slow link is
-/// less than two full frames. On a wire no two frames arrive at once; a burst of two would find less room at
-/// the switch than two consecutive frames. Large segments are cut to the burst size too. Sizes are those that
-/// the device counts: the kernel adds the overhead to a burst as to each frame.
+/// Returns the arguments for `tc`. A burst may hold a full frame plus the bytes sent in [`BURST_NS`], which
+/// on a slow link is less than two full frames. On a wire, two frames never arrive at the same time, and a
+/// burst of two would find less room at the switch than two consecutive frames. Large segments are also split
+/// to the burst size. Sizes exclude bytes that the device does not count: the kernel adds the overhead to a
+/// burst as it does to each frame.
 fn uplink_words(spec: &Spec) -> String {
     let (rate, frame) = (spec.rate_bps, u64::from(spec.mtu) + ETHERNET_HEADER);
     let burst = frame + (rate / 8).saturating_mul(BURST_NS) / 1_000_000_000;
@@ -147,7 +148,7 @@ mod tests {
                 let mut words = words.split_whitespace().skip_while(|word| *word != name);
                 words.nth(1).and_then(|word| word.trim_end_matches("bit").parse().ok()).expect(name)
             };
-            // The kernel's limits, in bytes on the wire.
+            // The kernel's limits in bytes on the wire.
             let bucket = number("burst") + number("overhead");
             let frame = u64::from(mtu) + 14 + 4 + 8 + 12;
             assert_eq!((number("rate"), bucket - frame), (mbps * 1_000_000, mbps * 100 / 8), "{words}");

@@ -15,28 +15,29 @@ pub const MAX_HOSTS: u16 = 250;
 pub const HOST_DEVICE: &str = "eth0";
 
 /// Permitted MTUs in bytes. IPv4 requires every host to accept 576 (RFC 791, 3.1). Devices accept more than
-/// 9000, switches rarely do.
+/// 9000, but switches rarely do.
 pub const MTUS: RangeInclusive<i64> = 576..=9_000;
 
-/// Links with a smaller MTU, in bytes, have no IPv6 (RFC 8200, 5).
+/// Minimum MTU in bytes for IPv6 on a link (RFC 8200, 5).
 const LEAST_IPV6_MTU: u32 = 1_280;
 
-/// Name of the switch's namespace, for commands that take a host.
+/// Name of the switch's namespace in commands that take a host.
 pub const SWITCH: &str = "switch";
 
-/// Bytes of the Ethernet header, which devices count.
+/// Bytes of the Ethernet header, which devices include in their counters.
 pub const ETHERNET_HEADER: u64 = 14;
 
-/// Bytes around a frame on a wire, which devices do not count: check sequence, preamble and gap.
+/// Bytes around a frame on a wire, which devices do not include: check sequence, preamble and gap.
 pub const ON_THE_WIRE: u64 = 4 + 8 + 12;
 
 /// Bytes of Ethernet around a packet on a wire.
 pub const ETHERNET: u64 = ETHERNET_HEADER + ON_THE_WIRE;
 
-/// Minimum and maximum sleep of a switch that shares its processor. On a virtual machine a timer wakes about
-/// 20 us late. Sleeping for a quarter of a frame halved the switch's share of two processors, and reduced the
-/// mean slowdown of W3 and W4 by a quarter to a half. This was measured with 4 hosts at 100 Mbit/s and 8 at
-/// 40 and 50 (docs/perf/2026-11-22-rack-switch-naps.md). Longer sleeps were not measured.
+/// Minimum and maximum sleep of a switch that shares its processor. On a virtual machine, a timer wakes about
+/// 20 us late. Sleeping for a quarter of a frame's transmission time halved the switch's share of two
+/// processors. It reduced the mean slowdown of W3 and W4 by a quarter to a half. This was measured with 4
+/// hosts at 100 Mbit/s, and with 8 hosts at 40 and 50 (docs/perf/2026-11-22-rack-switch-naps.md). Longer
+/// sleeps were not measured.
 pub const NAPS: RangeInclusive<Duration> = Duration::from_micros(20)..=Duration::from_micros(100);
 
 /// The kind of a rack's switch.
@@ -75,41 +76,42 @@ pub struct Spec {
     pub mtu: u32,
     /// The kind of switch.
     pub switch: SwitchKind,
-    /// Buffer of the switch, in the syntax of `homa switch`: a time at one port's rate, or a number of bytes.
+    /// Buffer of the switch, in the syntax of `homa switch`: a time at the rate of one port, or a number of
+    /// bytes.
     pub buffer: String,
-    /// Further arguments for `homa switch run`.
+    /// Additional arguments for `homa switch run`.
     pub switch_options: Vec<String>,
 }
 
 impl Spec {
-    /// The numbers of the hosts, which count from 1 as their names do.
+    /// Returns the numbers of the hosts, which start at 1 as in the hosts' names.
     pub fn numbers(&self) -> impl Iterator<Item = u16> + use<> {
         1..=self.hosts
     }
 
-    /// The number of the host with this name; `None` if there is none.
+    /// Returns the number of the host with this name, or `None` if there is none.
     pub fn number(&self, host: &str) -> Option<u16> {
         self.numbers().find(|&number| host_name(number) == host)
     }
 
-    /// Whether links of this MTU have IPv6.
+    /// Returns whether links of this MTU have IPv6.
     pub fn has_ipv6(&self) -> bool {
         self.mtu >= LEAST_IPV6_MTU
     }
 
-    /// The addresses of a host: IPv4, and IPv6 if the links have it.
+    /// Returns the addresses of a host: IPv4, and IPv6 if the links have it.
     pub fn addresses(&self, number: u16) -> Vec<IpAddr> {
         let ipv6 = self.has_ipv6().then(|| ipv6(number));
         [ipv4(number)].into_iter().chain(ipv6).collect()
     }
 
-    /// Sleep of the switch between polls on a machine with this many processors. If there are too few for
-    /// each host and the switch, it is a quarter of the time of a full frame, limited by [`NAPS`]. It is zero
-    /// if the result is too short for a timer, or if there are enough processors.
+    /// Returns the switch's sleep between polls on a machine with this many processors. If there are too few
+    /// for each host and the switch, the sleep is a quarter of the transmission time of a full frame, within
+    /// [`NAPS`]. It is zero if the result is too short for a timer, or if there are enough processors.
     pub fn poll_sleep(&self, processors: usize) -> Duration {
         let nap = Duration::from_nanos((self.packet_us() * 250.0) as u64);
-        // In a time trace the sleep would be an unexplained network delay: it hid windows that were too small
-        // in 9 of 9 runs.
+        // In a time trace, the sleep would appear as an unexplained network delay. It hid the effect of
+        // windows that were too small in 9 of 9 runs.
         let is_traced =
             self.switch_options.iter().any(|word| word == "--trace" || word.starts_with("--trace="));
         if is_traced || processors > usize::from(self.hosts) || nap < *NAPS.start() {
@@ -139,17 +141,17 @@ pub fn port_name(number: u16) -> String {
     format!("p{number}")
 }
 
-/// IPv4 address of a host, in a network with 24 bits.
+/// Returns the IPv4 address of a host, in a /24 network.
 pub fn ipv4(number: u16) -> IpAddr {
     Ipv4Addr::new(10, 146, 0, number as u8).into()
 }
 
-/// IPv6 address of a host, in a network with 64 bits.
+/// Returns the IPv6 address of a host, in a /64 network.
 fn ipv6(number: u16) -> IpAddr {
     Ipv6Addr::new(0xfd00, 0x146, 0, 0, 0, 0, 0, number).into()
 }
 
-/// MAC address of a host, locally administered.
+/// Returns the locally administered MAC address of a host.
 pub fn mac(number: u16) -> String {
     format!("02:00:00:01:46:{:02x}", number as u8)
 }
@@ -161,13 +163,13 @@ pub struct BuildOptions {
     pub hosts: u16,
     /// Rate of each host's link in each direction, in bits per second: see [`rate`].
     pub rate: u64,
-    /// MTU of the links in bytes, within [`MTUS`]. Below 1280 hosts have no IPv6 addresses.
+    /// MTU of the links in bytes, within [`MTUS`]. Below 1280, hosts have no IPv6 addresses.
     pub mtu: u32,
     /// Buffer of a port of the switch: see [`buffer`].
     pub buffer: String,
     /// The kind of switch.
     pub switch: SwitchKind,
-    /// Further arguments for `homa switch run`.
+    /// Additional arguments for `homa switch run`.
     pub switch_option: Vec<String>,
 }
 
@@ -185,7 +187,7 @@ impl Default for BuildOptions {
 }
 
 impl BuildOptions {
-    /// The description of the rack under this name.
+    /// Returns the description of the rack with this name.
     pub fn spec(&self, name: &str) -> Spec {
         Spec {
             name: name.to_owned(),
@@ -205,7 +207,7 @@ const RATES_BPS: RangeInclusive<u64> = 10_000_000..=5_000_000_000;
 /// Parses the rate of a link, in bits per second.
 ///
 /// # Errors
-/// The text is no rate, or the switch cannot pace the rate.
+/// The text is not a rate, or the switch cannot pace the rate.
 pub fn rate(text: &str) -> Result<u64, String> {
     let bps = units::rate_bps(text)?;
     if RATES_BPS.contains(&bps) { Ok(bps) } else { Err("a link has 10mbit to 5gbit".to_owned()) }
@@ -214,7 +216,7 @@ pub fn rate(text: &str) -> Result<u64, String> {
 /// Checks the buffer of a port, in the syntax of `homa switch`.
 ///
 /// # Errors
-/// The text is neither a time nor a number of bytes, or it is zero.
+/// The text is neither a time nor a number of bytes, or its value is zero.
 pub fn buffer(text: &str) -> Result<String, String> {
     let given = units::duration_ns(text).or_else(|_| units::bytes(text));
     match given {
@@ -227,7 +229,7 @@ pub fn buffer(text: &str) -> Result<String, String> {
 /// Checks the name of a rack, which is also the name of its directory.
 ///
 /// # Errors
-/// The rule for names, in words.
+/// Describes the rule for names.
 pub fn name(text: &str) -> Result<String, String> {
     let fine = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     if (1..=32).contains(&text.len()) && text.bytes().all(fine) && !text.starts_with('-') {

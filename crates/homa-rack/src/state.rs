@@ -1,5 +1,5 @@
 //! The state of a rack, for processes other than its namespace daemon: a directory with the state, and a lock
-//! that the daemon holds while it lives. A state whose lock is free is left over from a crash.
+//! that the daemon holds while it runs. A state whose lock is free is left over from a crash.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -11,15 +11,15 @@ use serde::{Deserialize, Serialize};
 
 use super::spec::{Spec, host_name};
 
-/// Environment variable of all processes in a rack, with the rack's tag, by which they can be found after a
-/// crash.
+/// Environment variable that is set to the rack's tag in all processes of a rack, so that they can be found
+/// after a crash.
 pub const RACK_VARIABLE: &str = "HOMA_RACK";
 
-/// Environment variable with the directory of all racks, if it is not the user's own. In a user namespace
-/// every user appears as root, so it must be given there.
+/// Environment variable with the directory of all racks, if it differs from the user's default. In a user
+/// namespace every user appears as root, so programs there need the variable.
 pub const BASE_VARIABLE: &str = "HOMA_RACK_DIR";
 
-/// Version of the state. Other versions are not read.
+/// Version of the state format. Other versions are not read.
 const SCHEMA: u32 = 2;
 
 /// The state of a rack.
@@ -29,29 +29,29 @@ pub struct State {
     pub schema: u32,
     /// The description of the rack.
     pub spec: Spec,
-    /// Distinguishes this rack from earlier racks of the same name.
+    /// Token that distinguishes this rack from earlier racks with the same name.
     pub token: String,
-    /// The process id of the namespace daemon.
+    /// The process ID of the namespace daemon.
     #[serde(rename = "keeper")]
     pub daemon: u32,
     /// The namespaces of the hosts.
     pub hosts: Vec<Place>,
     /// The switch's namespace.
     pub switch: Place,
-    /// Process id of the switch; `None` if the kernel forwards, or while there is no switch.
+    /// Process ID of the switch; `None` if the kernel forwards, or while no switch runs.
     pub switch_pid: Option<u32>,
-    /// How the switch ended last; `None` if it never ended.
+    /// How the switch last exited; `None` if it never exited.
     pub switch_ended: Option<String>,
-    /// How often the switch ended.
+    /// Number of times that the switch has exited.
     pub switch_ends: u32,
-    /// Whether the switch is no longer restarted.
+    /// Whether the switch has failed for good and is no longer restarted.
     pub switch_given_up: bool,
 }
 
 /// A namespace.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Place {
-    /// Name in commands.
+    /// Name used in commands.
     pub name: String,
     /// The daemon's descriptor of the namespace.
     pub descriptor: i32,
@@ -60,14 +60,14 @@ pub struct Place {
 }
 
 impl Place {
-    /// The namespace of a host.
+    /// Describes the namespace of a host.
     pub fn host(spec: &Spec, number: u16, descriptor: i32) -> Place {
         Place { name: host_name(number), descriptor, addresses: spec.addresses(number) }
     }
 }
 
 impl State {
-    /// The state of a rack under construction.
+    /// Makes the state of a rack that is being built.
     pub fn new(spec: Spec, token: String, hosts: Vec<Place>, switch: Place) -> State {
         let daemon = std::process::id();
         State {
@@ -89,10 +89,10 @@ impl State {
         format!("{}:{}", self.spec.name, self.token)
     }
 
-    /// The namespace with this name.
+    /// Returns the namespace with this name.
     ///
     /// # Errors
-    /// There is none; the message lists the existing names.
+    /// There is no such namespace; the error lists the existing names.
     pub fn place(&self, name: &str) -> Result<&Place> {
         let places = self.hosts.iter().chain([&self.switch]);
         places.clone().find(|place| place.name == name).with_context(|| {
@@ -109,12 +109,12 @@ impl State {
 pub struct Directory(PathBuf);
 
 impl Directory {
-    /// The directory of the rack with this name. It may not exist.
+    /// Returns the directory of the rack with this name. The directory may not exist.
     pub fn of(name: &str) -> Directory {
         Directory(base().join(name))
     }
 
-    /// Makes the directory and locks it for as long as the returned file is open.
+    /// Makes the directory and locks it while the returned file is open.
     ///
     /// # Errors
     /// A rack of this name is up, or the directory cannot be made.
@@ -127,8 +127,8 @@ impl Directory {
                 .with_context(|| format!("cannot make {}", self.0.display()))?;
             let path = self.file("lock");
             let lock = match File::options().write(true).create(true).truncate(false).open(&path) {
-                // A process that ends a rack removes its directory, so the directory may have disappeared:
-                // try again.
+                // A process that ends a rack removes the rack's directory, so the directory may have
+                // disappeared: try again.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 result => result.with_context(|| format!("cannot make {}", path.display()))?,
             };
@@ -145,13 +145,13 @@ impl Directory {
         }
     }
 
-    /// Whether the daemon lives.
+    /// Returns whether the daemon is running.
     pub fn is_held(&self) -> bool {
         let Ok(lock) = File::open(self.file("lock")) else { return false };
         flock(&lock, FlockOperation::NonBlockingLockShared).is_err()
     }
 
-    /// The state in the directory, even if its daemon is gone; `None` if there is none.
+    /// Returns the state in the directory, even if its daemon is gone, or `None` if there is no state.
     ///
     /// # Errors
     /// The state cannot be read, or another version wrote it.
@@ -202,10 +202,10 @@ impl Directory {
         self.0.join(name)
     }
 
-    /// Removes the directory with its content.
+    /// Removes the directory and its contents.
     ///
     /// # Errors
-    /// The directory cannot be removed. A missing directory is no error.
+    /// The directory cannot be removed. A missing directory is not an error.
     pub fn remove(&self) -> Result<()> {
         match fs::remove_dir_all(&self.0) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -215,7 +215,7 @@ impl Directory {
         }
     }
 
-    /// The parent directory, for [`BASE_VARIABLE`].
+    /// Returns the parent directory, for [`BASE_VARIABLE`].
     pub fn base(&self) -> &Path {
         self.0.parent().unwrap_or(&self.0)
     }
@@ -225,7 +225,7 @@ impl Directory {
     }
 }
 
-/// Names of all racks of this user, including crashed ones, in order.
+/// Returns the names of all racks of this user, including crashed ones, in order.
 pub fn names() -> Vec<String> {
     let entries = fs::read_dir(base()).into_iter().flatten().flatten();
     let mut names: Vec<String> =
@@ -234,13 +234,13 @@ pub fn names() -> Vec<String> {
     names
 }
 
-/// The directory with the directories of all racks of this user.
+/// Returns the directory that contains the directories of all racks of this user.
 fn base() -> PathBuf {
     if let Some(directory) = std::env::var_os(BASE_VARIABLE) {
         return PathBuf::from(directory);
     }
     let uid = rustix::process::geteuid().as_raw();
-    // Root in a user namespace, as in a rootless container, cannot write to /run.
+    // Root in a user namespace, for example in a rootless container, cannot write to /run.
     if uid == 0 && rustix::fs::access("/run", rustix::fs::Access::WRITE_OK).is_ok() {
         return PathBuf::from("/run/homa-rack");
     }

@@ -1,4 +1,4 @@
-//! The status of a rack, its links, and its end.
+//! The status of a rack, changes of its links, and ending a rack.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -23,22 +23,22 @@ pub struct Status {
     schema: u32,
     #[serde(flatten)]
     spec: Spec,
-    /// The process id of the namespace daemon.
+    /// The process ID of the namespace daemon.
     #[serde(rename = "keeper")]
     daemon: u32,
     hosts_up: Vec<Host>,
     switch_runs: bool,
-    /// How the switch ended last; `None` if it never ended.
+    /// How the switch last exited; `None` if it never exited.
     switch_ended: Option<String>,
-    /// How often the switch ended. It is restarted a limited number of times.
+    /// Number of times that the switch has exited. It is restarted a limited number of times.
     switch_ends: u32,
-    /// Whether the switch ended too often or cannot be started, and is no longer restarted.
+    /// Whether the switch has exited too often or cannot be started, and is no longer restarted.
     switch_given_up: bool,
-    /// Process id of the switch.
+    /// Process ID of the switch.
     switch_pid: Option<u32>,
-    /// Counters of the switch, as in `homa switch stats --json`.
+    /// Counters of the switch, in the format of `homa switch stats --json`.
     switch_stats: Option<Value>,
-    /// Process ids of all processes in the rack, including the switch.
+    /// Process IDs of all processes in the rack, including the switch.
     processes: Vec<u32>,
 }
 
@@ -47,11 +47,12 @@ struct Host {
     name: String,
     addresses: Vec<std::net::IpAddr>,
     link_up: bool,
-    /// Path with which other programs enter the host: `nsenter --net=PATH`.
+    /// Path by which other programs can enter the host: `nsenter --net=PATH`.
     namespace: String,
 }
 
-/// The status of a rack. Moves this process, which must have one thread, to the switch's namespace.
+/// Returns the status of a rack. Moves this process, which must be single-threaded, to the switch's
+/// namespace.
 ///
 /// # Errors
 /// There is no such rack, or it belongs to another user.
@@ -96,7 +97,7 @@ fn hosts(state: &State) -> Result<Vec<Host>> {
     Ok(hosts.collect())
 }
 
-/// The counters of the switch; `None` if it does not answer.
+/// Returns the counters of the switch, or `None` if it does not respond.
 pub(crate) fn switch_stats(state: &State, directory: &Directory) -> Option<Value> {
     state.switch_pid?;
     let snapshot = homa_switch::ask(&switch::control(directory)).ok()?;
@@ -147,7 +148,7 @@ pub enum LinkState {
 }
 
 /// Unplugs a host's link at the switch's end, or plugs it in again. The host keeps its addresses and sees a
-/// link without carrier. Moves this process, which must have one thread, to the switch's namespace.
+/// link without carrier. Moves this process, which must be single-threaded, to the switch's namespace.
 ///
 /// # Errors
 /// There is no such rack or host.
@@ -170,7 +171,7 @@ pub fn end_all() -> Result<()> {
     state::names().iter().try_for_each(|name| end(name))
 }
 
-/// Ends the rack with this name, or removes the remains of a crashed one.
+/// Ends the rack with this name, or cleans up after a rack that crashed.
 ///
 /// # Errors
 /// There is no such rack.

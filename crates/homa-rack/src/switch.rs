@@ -9,11 +9,11 @@ use super::enter;
 use super::spec::{SWITCH, Spec, SwitchKind, port_name};
 use super::state::{BASE_VARIABLE, Directory};
 
-/// Starts the switch in its namespace, through a process that enters the namespace. Returns when the switch
-/// forwards; `None` if the kernel forwards.
+/// Starts the switch in its namespace, through a process that enters the namespace. Returns once the switch
+/// forwards. The result is `None` if the kernel forwards.
 ///
 /// # Errors
-/// The switch failed; the message has its error output.
+/// The switch failed; the error contains its error output.
 pub fn start(spec: &Spec, directory: &Directory) -> Result<Option<Child>> {
     if spec.switch == SwitchKind::LinuxBridge {
         return Ok(None);
@@ -35,7 +35,7 @@ pub fn start(spec: &Spec, directory: &Directory) -> Result<Option<Child>> {
         while out.read_line(&mut line).is_ok_and(|bytes| bytes > 0) && line.trim() != "ready" {
             line.clear();
         }
-        // Later output is discarded; without a reader, writing it would end the switch.
+        // Later output is discarded. If nothing read the pipe, writing to it would end the switch.
         std::thread::spawn(move || std::io::copy(&mut out, &mut std::io::sink()));
     }
     if line.trim() == "ready" {
@@ -54,7 +54,7 @@ pub fn start(spec: &Spec, directory: &Directory) -> Result<Option<Child>> {
     bail!("the switch failed: {}", if words.is_empty() { "it printed no error" } else { words })
 }
 
-/// Path of the switch's control socket, for its counters.
+/// Returns the path of the switch's control socket, through which its counters are read.
 pub fn control(directory: &Directory) -> std::path::PathBuf {
     directory.file("switch.sock")
 }

@@ -1,5 +1,5 @@
-//! The process of an experiment in a host: client and server in one, with a transport of its own. It reads
-//! orders from standard input, writes replies to standard output, and ends with its standard input.
+//! The process of an experiment in a host: both client and server, with its own transport. It reads orders
+//! from standard input, writes replies to standard output, and exits when standard input is closed.
 
 use std::io::{self, BufRead, BufWriter, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -38,16 +38,16 @@ use super::one_thread::{OneThread, ReceiverClaim};
 use crate::spec::HOST_DEVICE;
 use homa_settings::set_field;
 
-/// Timer slack of the process. The kernel's default slack would delay the end of sleeps, which would count as
-/// latency.
+/// Timer slack of the process. With the kernel's default slack, sleeps would end late, and the delay would
+/// count as latency.
 const TIMER_SLACK_NS: u64 = 1_000;
 
-/// Minimum time that the uplink is filled in advance. A thread that sleeps until the link needs the next
-/// packet wakes about 50 us late if hosts share processors, and the link must not run dry meanwhile.
+/// Minimum time for which the uplink is filled in advance. If hosts share processors, a thread that sleeps
+/// until the link needs the next packet wakes about 50 us late, and the link must not run dry in that time.
 const LATE_NS: u64 = 100_000;
 
-/// RESENDs before a peer counts as gone; they take 5 s. A process that had no processor for half a second is
-/// still alive, and the experiment itself notices a dead one.
+/// Number of RESENDs before a peer is considered dead; they take 5 s. A process that was not scheduled for
+/// half a second is still alive, and the experiment detects a dead process by other means.
 const PATIENT_RESENDS: u32 = 100;
 
 /// Bytes of the UDP and IPv4 headers in front of a Homa packet.
@@ -56,12 +56,12 @@ const UDP_IP: u32 = 8 + 20;
 /// The subcommand of [`RACK_COMMAND`](crate::RACK_COMMAND) that calls [`serve`].
 pub const CHILD_COMMAND: &str = "agent";
 
-/// Executes the orders on standard input until it ends.
+/// Executes the orders on standard input until it is closed.
 ///
 /// # Errors
-/// Any failure of an order; the experiment reports it as this host's failure.
+/// An order failed. The experiment reports the failure as this host's.
 pub fn serve() -> Result<()> {
-    // Threads inherit the slack. If the kernel refuses it, sleeps end slightly later.
+    // Threads inherit the slack. If the kernel does not permit it, sleeps end slightly later.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(TIMER_SLACK_NS));
     let mut lines = io::stdin().lock().lines();
     let Some(setup) = lines.next() else { return Ok(()) };
@@ -75,7 +75,7 @@ pub fn serve() -> Result<()> {
     Ok(())
 }
 
-/// Writes a reply: a line, followed by `more`.
+/// Writes a reply: a line of JSON, followed by `more`.
 fn write_reply(reply: &Reply, more: &[u8]) -> Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     let text = serde_json::to_string(reply)?;
@@ -90,9 +90,9 @@ struct Agent {
     workload: Workload,
     pattern: Pattern,
     side: Side,
-    /// One link for each sending thread; empty if the host is only a server.
+    /// One link per sending thread; empty if the host is only a server.
     links: Vec<Box<dyn Link>>,
-    /// Number of servers among which a link chooses for each RPC.
+    /// Number of servers from which a link chooses for each RPC.
     choices: usize,
 }
 
@@ -100,12 +100,12 @@ struct Agent {
 enum Side {
     Homa {
         host: Arc<Host>,
-        /// The thread that both sends and answers, if the host has only one.
+        /// The thread that both sends and answers, if this is the host's only thread.
         one_thread: Option<OneThread>,
-        /// Requests that arrived at the server ports.
+        /// Number of requests that arrived at the server ports.
         served: Arc<AtomicU64>,
     },
-    /// The threads of the server live as long as the process.
+    /// The server's threads run until the process exits.
     Tcp(TcpServer),
 }
 
@@ -161,8 +161,8 @@ impl Agent {
         }
     }
 
-    /// The ports of these hosts. Each connection has an entry of its own, so that Homa and TCP draw the same
-    /// choices.
+    /// Returns the ports of these hosts. Each connection has its own entry, so that Homa and TCP draw the
+    /// same choices.
     fn servers(&self, peers: &[IpAddr]) -> Vec<(IpAddr, u16)> {
         let setup = &self.setup;
         let ports = |peer| (0..setup.server_ports).map(move |port| (peer, port));
@@ -244,7 +244,7 @@ impl Agent {
             let mut dump = host.trace_dump();
             dump.node.name.clone_from(name);
             Output::check(path)?.write(&dump.to_bytes())?;
-            // The next load has its own trace.
+            // Each load has its own trace.
             host.unfreeze_trace();
         }
         let mut bytes = Vec::new();
@@ -259,13 +259,13 @@ impl Agent {
     }
 }
 
-/// The current time of the clock that all processes of the machine share, in nanoseconds.
+/// Returns the current time in nanoseconds, from the clock that all processes of the machine share.
 pub fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
-/// The moment of the shared clock; `None` if it has passed.
+/// Converts a time of the shared clock to an instant, or returns `None` if it has passed.
 fn instant_at(ns: u64) -> Option<Instant> {
     let left = ns.checked_sub(monotonic_ns()).map(Duration::from_nanos)?;
     Some(Instant::now() + left)
@@ -305,7 +305,7 @@ impl Side {
         }
     }
 
-    /// Lets the links receive packets, if the host has only one thread.
+    /// Lets the links receive packets, if the host is single-threaded.
     fn claim_receiver(&self) -> Option<ReceiverClaim<'_>> {
         match self {
             Side::Homa { one_thread, .. } => one_thread.as_ref().map(OneThread::claim_receiver),
@@ -313,8 +313,8 @@ impl Side {
         }
     }
 
-    /// Waits until `to`. Returns the scheduling of this process and the message bytes received, both between
-    /// `from` and `to`. `payload` is the maximum payload of a packet.
+    /// Waits until `to`. Returns this process's scheduling statistics and the message bytes received, both
+    /// between `from` and `to`. `payload` is the maximum payload of a packet.
     fn watch(&self, payload: u64, from: Instant, to: Instant) -> (Scheduled, u64) {
         let seen = || (Scheduled::of(std::process::id()), self.received(payload));
         thread::sleep(from.saturating_duration_since(Instant::now()));
@@ -324,7 +324,8 @@ impl Side {
         (after.0.since(before.0), after.1.saturating_sub(before.1))
     }
 
-    /// Message bytes received so far. Duplicate packets of Homa are not counted; each is assumed to be full.
+    /// Returns the message bytes received so far. Duplicate Homa packets are excluded, on the assumption that
+    /// each is full.
     fn received(&self, payload: u64) -> u64 {
         match self {
             Side::Homa { host, .. } => {
@@ -339,10 +340,10 @@ impl Side {
 /// The configuration of a Homa host.
 ///
 /// # Errors
-/// The settings contradict each other; the message names them.
+/// The settings contradict each other; the error names them.
 pub fn homa_config(setup: &Setup, bind: SocketAddr, longest: u32) -> Result<HostConfig> {
     let mut config = host_config(setup.driver, bind, longest, Duration::from_micros(setup.poll_us));
-    // The minimum bytes in flight are a number of packets, which have the length of the link's packets.
+    // The minimum number of bytes in flight is a number of packets, each as long as the link permits.
     let max_packet = setup.mtu.saturating_sub(UDP_IP);
     let protocol = homa_proto::Config { max_packet, ..std::mem::take(&mut config.protocol) };
     let mut protocol = protocol.on_link(setup.link_mbps);

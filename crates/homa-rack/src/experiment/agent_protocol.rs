@@ -1,4 +1,4 @@
-//! Messages between an experiment and its agents in the hosts: one line of JSON each.
+//! Messages between an experiment and its agents in the hosts, each of which is one line of JSON.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -21,37 +21,37 @@ pub struct Setup {
     pub protocol: Protocol,
     /// The driver of Homa.
     pub driver: Driver,
-    /// Where the kernel runs the program of AF_XDP.
+    /// Where the kernel runs the AF_XDP program.
     pub xdp_mode: XdpMode,
     /// The host's own address.
     pub address: IpAddr,
-    /// Port of Homa's UDP socket and of the TCP listener, the same at all hosts.
+    /// UDP port of Homa and port of the TCP listener, the same at all hosts.
     pub udp_port: u16,
     /// Rate of the link in Mbit/s.
     pub link_mbps: u32,
-    /// Bytes that the switch's port to the host may queue; `None` if unknown.
+    /// Bytes that may be queued at the switch's port to the host; `None` if unknown.
     pub port_bytes: Option<u64>,
     /// MTU of the link in bytes.
     pub mtu: u32,
     /// The workload: a name, a file, or a number of bytes.
     pub workload: String,
-    /// Length to which longer messages are shortened; `None`: they are not shortened.
+    /// Length to which longer messages are truncated; `None`: they are not truncated.
     pub max_message: Option<u32>,
-    /// Maximum length of further messages, which are not part of the workload.
+    /// Maximum length of additional messages that are not part of the workload.
     pub longest: u32,
     /// TCP connections to each peer.
     pub connections: u16,
-    /// Threads that only answer, for each server port; 0: see [`is_one_thread`](Setup::is_one_thread).
+    /// Threads per server port that only answer; 0: see [`is_one_thread`](Setup::is_one_thread).
     pub server_threads: u16,
     /// Number of server ports.
     pub server_ports: u16,
-    /// Threads that send, each with a client port.
+    /// Number of threads that send, each with its own client port.
     pub client_threads: u16,
-    /// Threads that only receive answers, at each client port; 0: the sending thread receives them.
+    /// Threads per client port that only receive answers; 0: the sending thread receives them.
     pub port_receivers: u16,
     /// Endpoints of a Homa host.
     pub endpoints: u16,
-    /// Maximum batch that the kernel segments; `None`: the driver's default.
+    /// Maximum batch that the kernel segments, in bytes; `None`: the driver's default.
     pub max_segmented_bytes: Option<usize>,
     /// Maximum receive batch; `None`: the library's default.
     pub batch_cap: Option<u32>,
@@ -74,27 +74,28 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Whether the thread that sends over Homa also answers. This requires one such thread, one server port,
-    /// one endpoint, and no requested answering thread. Several endpoints have work for several threads, and
-    /// a socket would serve only one of them. TCP's threads share nothing, so TCP would not profit.
+    /// Returns whether the thread that sends over Homa also answers. This requires one sending thread, one
+    /// server port, one endpoint, and no requested answering thread. Several endpoints have enough work for
+    /// several threads, and a socket would serve only one endpoint. TCP's threads share nothing, so TCP would
+    /// not benefit.
     pub fn is_one_thread(&self) -> bool {
         let alone =
             (self.client_threads, self.port_receivers, self.server_ports, self.endpoints) == (1, 0, 1, 1);
         self.protocol == Protocol::Homa && self.server_threads == 0 && alone
     }
 
-    /// Threads that only answer, for each server port.
+    /// Returns the number of threads per server port that only answer.
     pub fn answering_threads(&self) -> u16 {
         if self.is_one_thread() { 0 } else { self.server_threads.max(1) }
     }
 
-    /// Adds threads that only answer, as hosts with more than one thread, port or endpoint have. If some
-    /// values of the varied setting need such hosts, all hosts have them.
+    /// Adds threads that only answer, which hosts with more than one thread, port or endpoint have. If some
+    /// values of the varied setting need such threads, all hosts have them.
     pub fn have_servers(&mut self) {
         self.server_threads = self.server_threads.max(1);
     }
 
-    /// The UDP port of the peers; 0 over raw IP, which has no ports.
+    /// Returns the UDP port of the peers, or 0 over raw IP, which has no ports.
     pub fn port_at_peer(&self) -> u16 {
         self.driver.peers_port().unwrap_or(self.udp_port)
     }
@@ -104,23 +105,23 @@ impl Setup {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case")]
 pub enum Order {
-    /// Become a client of these hosts; with none, only serve.
+    /// Become a client of these hosts. With an empty list, only serve.
     Open {
         /// Addresses of the hosts.
         peers: Vec<IpAddr>,
     },
-    /// Measure round trips, one RPC at a time.
+    /// Measure round trips with one RPC at a time.
     Unloaded {
-        /// Sizes to measure; empty: those of the workload.
+        /// Sizes to measure; empty: the sizes of the workload.
         sizes: Vec<u32>,
         /// Approximate total time in milliseconds.
         budget_ms: u64,
     },
-    /// Send, or only answer, from a moment that all hosts share.
+    /// Send or only answer, starting at a time common to all hosts.
     Load {
-        /// The load; `None`: only answer.
+        /// The load; `None` to only answer.
         pace: Option<Rate>,
-        /// Start of the load, on the clock that all processes of the machine share.
+        /// Start of the load on the clock that all processes of the machine share.
         start_ns: u64,
         /// Warm-up before the measured time.
         warmup_ns: u64,
@@ -128,7 +129,7 @@ pub enum Order {
         measured_ns: u64,
         /// Seed of arrivals, sizes and choices.
         seed: u64,
-        /// File for the time trace after the load, and the host's name in it.
+        /// File for the time trace written after the load, and the host's name in the trace.
         trace: Option<(PathBuf, String)>,
     },
     /// Report the counters.
@@ -139,14 +140,14 @@ pub enum Order {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rate {
-    /// Poisson arrivals, 10^9 bits of request payload per second.
+    /// Poisson arrivals, at a rate in 10^9 bits of request payload per second.
     Open {
         /// The offered load.
         gbps: f64,
-        /// Open RPCs at which arrivals wait.
+        /// Number of open RPCs above which arrivals wait.
         max_outstanding: u32,
     },
-    /// This many open RPCs at all times.
+    /// A constant number of open RPCs.
     Closed {
         /// Open RPCs.
         outstanding: u32,
@@ -166,16 +167,16 @@ impl From<Rate> for Pace {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "snake_case")]
 pub enum Reply {
-    /// The agent serves.
+    /// The agent is ready to serve.
     Ready,
-    /// The agent is a client of the ordered hosts.
+    /// The agent is a client of the requested hosts.
     Opened,
     /// Median round trips by size.
     Unloaded {
         /// Pairs of bytes and nanoseconds.
         points: Vec<(u32, u64)>,
     },
-    /// The order arrived after the start of the load, and nothing was sent.
+    /// The order arrived after the start of the load, and the agent sent nothing.
     Late,
     /// The load is over.
     Loaded {
@@ -183,10 +184,10 @@ pub enum Reply {
         counted: RpcCounters,
         /// Scheduling of the process within the measured time.
         usage: Usage,
-        /// Message bytes that the host received within the measured time, without duplicates, including those
-        /// of incomplete messages.
+        /// Message bytes that the host received within the measured time, including those of incomplete
+        /// messages but without duplicates.
         received: u64,
-        /// Length in bytes of the samples that follow the line.
+        /// Length in bytes of the samples that follow this line.
         bytes: u64,
     },
     /// The counters of the transport.
@@ -233,7 +234,7 @@ pub fn put_samples(samples: &[Sample], out: &mut Vec<u8>) {
     }
 }
 
-/// Decodes samples. An incomplete sample at the end is ignored.
+/// Decodes samples. Ignores an incomplete sample at the end.
 pub fn take_samples(bytes: &[u8]) -> Vec<Sample> {
     let samples = bytes.chunks_exact(SAMPLE_BYTES).filter_map(|sample| {
         let (size, rtt) = sample.split_at(4);

@@ -1,4 +1,4 @@
-//! The agents of an experiment: a process in each host, with its orders and replies.
+//! The agents of an experiment: one process per host, with its orders and replies.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::IpAddr;
@@ -22,7 +22,7 @@ use super::testbed::{LOOK, Load, PATIENCE, Testbed};
 use crate::spec::ipv4;
 use crate::{RACK_COMMAND, enter};
 
-/// An agent in each host, all with the same protocol.
+/// One agent per host, all using the same protocol.
 pub struct Agents {
     /// The agents' protocol.
     pub protocol: Protocol,
@@ -32,10 +32,11 @@ pub struct Agents {
 }
 
 impl Agents {
-    /// Starts the agents, and returns when all serve. The address in `setup` is replaced by each host's own.
+    /// Starts the agents, and returns once all of them serve. Each host's own address replaces the address in
+    /// `setup`.
     ///
     /// # Errors
-    /// An agent failed; the message has its error output.
+    /// An agent failed; the error contains its error output.
     pub fn start(testbed: &Testbed, setup: &Setup) -> Result<Agents> {
         let mut agents = Vec::new();
         for (number, place) in testbed.spec().numbers().zip(testbed.places()) {
@@ -70,8 +71,8 @@ impl Agents {
         self.open_among(testbed, |_| true)
     }
 
-    /// Makes each participating host a client of all other participants. The other hosts
-    /// have no clients and are clients of no host.
+    /// Makes each participating host a client of all other participants. Hosts that do not participate are
+    /// neither clients nor servers.
     ///
     /// # Errors
     /// A host cannot reach its peers.
@@ -84,7 +85,7 @@ impl Agents {
     }
 
     /// Measures round trips from the first host to the second, without other load. Afterwards the first host
-    /// is a client of the second, and the other hosts are clients of no host.
+    /// is a client of the second, and the other hosts have no servers.
     ///
     /// # Errors
     /// An RPC failed.
@@ -104,16 +105,16 @@ impl Agents {
         self.agents.iter_mut()
     }
 
-    /// The agent process in the host with this number.
+    /// Returns the agent process of the host with this number.
     pub fn process(&self, number: u16) -> Option<Pid> {
         let agent = self.agents.get(usize::from(number).checked_sub(1)?)?;
         Some(Pid::from_child(&agent.process))
     }
 
-    /// The counters of each host's transport, by name.
+    /// Returns the counters of each host's transport, by name.
     ///
     /// # Errors
-    /// An agent has ended.
+    /// An agent has exited.
     pub fn metrics(&mut self, testbed: &Testbed) -> Result<Vec<Value>> {
         let mut all = Vec::new();
         for agent in &mut self.agents {
@@ -125,7 +126,7 @@ impl Agents {
         Ok(all)
     }
 
-    /// Orders a load that begins at `start_ns`.
+    /// Orders a load that starts at `start_ns`.
     pub(super) fn begin(
         &mut self,
         testbed: &Testbed,
@@ -158,7 +159,7 @@ impl Agents {
     }
 }
 
-/// The agent in one host.
+/// The agent of one host.
 pub(super) struct Agent {
     host: String,
     protocol: Protocol,
@@ -184,8 +185,8 @@ impl Agent {
         let mut command = enter::command_in(&testbed.spec().name, host)?;
         command.arg(&program).args([RACK_COMMAND, agent::CHILD_COMMAND]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // A terminal sends Ctrl-C to its whole foreground group. An agent that it ended would look like a
-        // failed one.
+        // A terminal sends Ctrl-C to its whole foreground process group. An agent that Ctrl-C ended would
+        // look like a failed one.
         command.process_group(0);
         let mut process = command.spawn().with_context(|| format!("cannot start a process in {host}"))?;
         let pipes = (process.stdout.take(), process.stderr.take());
@@ -205,7 +206,7 @@ impl Agent {
         let told = self.stdin.as_mut().map(|stdin| writeln!(stdin, "{line}").and_then(|()| stdin.flush()));
         match told {
             Some(Ok(())) => Ok(()),
-            // An agent reports the reason before it stops reading.
+            // An agent reports why it failed before it stops reading.
             _ => {
                 let why = self.said.recv_timeout(PATIENCE).ok().and_then(Result::err);
                 Err(why.map_or_else(
@@ -216,7 +217,7 @@ impl Agent {
         }
     }
 
-    /// Waits for the next reply, for as long as the rack is intact.
+    /// Waits for the next reply while the rack is intact.
     pub(super) fn reply(&mut self, testbed: &Testbed, patience: Duration) -> Result<AgentReply> {
         let begin = Instant::now();
         loop {
@@ -229,7 +230,7 @@ impl Agent {
         }
     }
 
-    /// Why this agent ended. A Ctrl-C that it did not survive counts as the experiment's interruption.
+    /// Explains why this agent exited. If Ctrl-C ended it, the reason is that the experiment was interrupted.
     fn ended(&self, testbed: &Testbed, error: anyhow::Error) -> anyhow::Error {
         testbed.check().err().unwrap_or_else(|| error.context(format!("{} ended", self.name())))
     }
@@ -242,13 +243,13 @@ impl Agent {
 impl Drop for Agent {
     fn drop(&mut self) {
         drop(self.stdin.take());
-        // Killing fails if the agent has ended by itself; waiting for it is then enough.
+        // Killing fails if the agent has exited already. Waiting for it is enough in that case.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Reads an agent's replies until it ends, and then the reason of its end.
+/// Reads an agent's replies until it exits, and then the reason for its exit.
 fn listen(mut out: BufReader<impl Read>, mut err: impl Read, said: &mpsc::Sender<Result<AgentReply>>) {
     loop {
         match next(&mut out) {
@@ -275,7 +276,7 @@ fn listen(mut out: BufReader<impl Read>, mut err: impl Read, said: &mpsc::Sender
     }
 }
 
-/// Reads the next reply with its samples; `None` at the end of the output.
+/// Reads the next reply with its samples. Returns `None` at the end of the output.
 fn next(out: &mut BufReader<impl Read>) -> Result<Option<AgentReply>> {
     let mut line = String::new();
     if out.read_line(&mut line)? == 0 {

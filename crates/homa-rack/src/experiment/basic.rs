@@ -21,8 +21,7 @@ const SIZES: [u32; 10] = [10, 100, 500, 1_000, 1_400, 5_000, 20_000, 100_000, 50
 const SHORT: u32 = 100;
 const LONG: u32 = 500_000;
 
-/// A rate to measure: its name, the senders, their receivers, the message size, and the open RPCs of each
-/// sender.
+/// A rate to measure: its name, the senders, their receivers, the message size, and the open RPCs per sender.
 struct RateSpec {
     name: &'static str,
     sends: fn(u16) -> bool,
@@ -31,7 +30,7 @@ struct RateSpec {
     outstanding: u32,
 }
 
-/// Rates of the published suite: one message at a time, one client, one server.
+/// Rates measured in the published suite: one message at a time, one client, one server.
 const RATES: [RateSpec; 5] = [
     RateSpec {
         name: "one message at a time",
@@ -101,7 +100,7 @@ pub fn run(testbed: &mut Testbed, options: &BasicOptions) -> Result<Findings> {
         .iter()
         .map(|(rated, score)| (format!("{} {}", score.protocol.title(), rated.name), score))
         .collect();
-    // No warnings for RPCs of 100 bytes: they are limited by the processors, as expected.
+    // RPCs of 100 bytes get no warnings: they are limited by the processors, as expected.
     let named: Vec<_> = named.into_iter().filter(|(_, score)| score.short.max_bytes != SHORT).collect();
     harness.finish(&mut findings, "basic", &named, json!({ "unloaded": round_trips, "rates": rates }));
     findings.clean = scores.iter().all(|(_, score)| score.errors == 0 && score.lost == 0);

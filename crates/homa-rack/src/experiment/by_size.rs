@@ -1,4 +1,4 @@
-//! Charts of slowdown by message size. Equal distances on the x axis hold equal numbers of messages.
+//! Charts of slowdown by message size. Equal distances on the x axis represent equal numbers of messages.
 
 use homa_report::chart::{Chart, Curve, Point, Scale, size_ticks};
 use homa_report::number::short_number;
@@ -11,11 +11,11 @@ pub struct Line<'a> {
     pub label: String,
     /// CSS class with the curve's colour.
     pub class: String,
-    /// Draws a thin curve, for results that were not measured here.
+    /// Whether to draw a thin curve, for results that were not measured here.
     pub is_reference: bool,
     /// The bins of all message sizes.
     pub bins: &'a [BinSummary],
-    /// Whether the last bin is the largest 1 %, which overlaps other bins.
+    /// Whether the last bin is the largest 1 %, which overlaps with other bins.
     pub has_largest: bool,
 }
 

@@ -13,10 +13,10 @@ use serde::Serialize;
 use crate::enter;
 use crate::spec::{SWITCH, Spec, host_name, port_name};
 
-/// Maximum events kept, so that a link that flaps for hours does not fill the memory.
+/// Maximum number of events kept, so that a link that flaps for hours does not exhaust memory.
 const MOST: usize = 10_000;
 
-/// Watches all links of a rack at the switch's end, with a process in the switch's namespace.
+/// Watches all links of a rack at the switch's end, through a process in the switch's namespace.
 pub struct Cables {
     process: Child,
     seen: Arc<Mutex<Vec<Change>>>,
@@ -30,21 +30,21 @@ struct Change {
     up: bool,
 }
 
-/// A change of a link during a load, as results show it.
+/// A change of a link during a load, in the form used in results.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LinkEvent {
     /// Name of the load.
     pub load: String,
-    /// Host of the link.
+    /// The host at the end of the link.
     pub host: String,
-    /// Seconds since the beginning of the load, its warm-up included.
+    /// Seconds since the start of the load, including its warm-up.
     pub at_s: f64,
-    /// Whether the link then has a carrier.
+    /// Whether the link has a carrier after the change.
     pub up: bool,
 }
 
 impl Cables {
-    /// Starts to watch. All links are assumed to be up.
+    /// Starts watching. All links are assumed to be up.
     ///
     /// # Errors
     /// The watching process cannot be started.
@@ -61,7 +61,7 @@ impl Cables {
         Ok(Cables { process, seen })
     }
 
-    /// Takes the changes since the last call. Changes before `begin` are discarded.
+    /// Returns the changes since the last call, except changes before `begin`.
     pub fn take(&self, load: &str, begin: Instant) -> Vec<LinkEvent> {
         let seen = std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner));
         let during = seen.into_iter().filter(|change| change.at >= begin);
@@ -82,7 +82,7 @@ impl Drop for Cables {
     }
 }
 
-/// Names of hosts by the names of the switch's ports.
+/// Returns the names of the hosts, keyed by the names of the switch's ports.
 fn ports(spec: &Spec) -> BTreeMap<String, String> {
     spec.numbers().map(|number| (port_name(number), host_name(number))).collect()
 }
@@ -103,7 +103,7 @@ fn listen(out: impl BufRead, ports: &BTreeMap<String, String>, seen: &Mutex<Vec<
     }
 }
 
-/// The host of a line of `ip -o monitor link`, and whether its link has a carrier.
+/// Returns the host named in a line of `ip -o monitor link`, and whether the host's link has a carrier.
 fn change<'a>(line: &str, ports: &'a BTreeMap<String, String>) -> Option<(&'a str, bool)> {
     let mut words = line.split_ascii_whitespace();
     let name = words.nth(1)?.trim_end_matches(':').split('@').next()?;
@@ -112,7 +112,7 @@ fn change<'a>(line: &str, ports: &'a BTreeMap<String, String>) -> Option<(&'a st
     Some((host, words.next()? == "UP"))
 }
 
-/// Describes the events, in one line for each load and host.
+/// Describes the events in one line per load and host.
 pub fn event_lines(events: &[LinkEvent]) -> Vec<String> {
     let mut lines: BTreeMap<(&str, &str), String> = BTreeMap::new();
     for LinkEvent { load, host, at_s, up } in events {

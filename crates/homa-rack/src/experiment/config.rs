@@ -25,10 +25,10 @@ pub struct SettingValues {
 }
 
 impl SettingValues {
-    /// Parses setting and values from the options.
+    /// Parses the setting and its values from the options.
     ///
     /// # Errors
-    /// The setting or a value does not exist, or it is not available with the chosen driver or rack.
+    /// The setting or a value does not exist, or is not available with the chosen driver or rack.
     pub fn read(options: &ConfigOptions) -> Result<SettingValues> {
         let read = |value: &String| {
             let change = Change::read(&options.setting, value).map_err(Error::msg)?;
@@ -82,8 +82,8 @@ pub fn run(testbed: &mut Testbed, options: &ConfigOptions, varied: &SettingValue
     Ok(findings)
 }
 
-/// Checks that a host accepts the change. Otherwise the error would appear only after processes have been
-/// started.
+/// Checks that a host accepts the change. Otherwise the error would be reported only after processes have
+/// been started.
 fn check(
     harness: &Harness<'_>,
     common: &CommonOptions,
@@ -95,7 +95,7 @@ fn check(
     homa_config(&setup, (setup.address, setup.udp_port).into(), harness.workload.max_bytes()).map(drop)
 }
 
-/// All settings, as text for a terminal.
+/// Lists all settings, as text for a terminal.
 pub fn list() -> String {
     let mut out =
         String::from("Settings of hosts, drivers and the switch, and combinations of several fields:\n");

@@ -1,22 +1,22 @@
-//! What an experiment on a rack adds to its findings: warnings about busy processors, and published results.
+//! Additional findings of experiments on a rack: warnings about busy processors, and published results.
 
 use homa_report::findings::Findings;
 
 use super::published;
 use super::testbed::Machine;
 
-/// Share of all processors above which they limit a rack.
+/// Share of busy processors above which the processors limit a rack.
 const MOSTLY_BUSY: f64 = 0.9;
 
-/// Mean wait for a processor above which there is a warning, in transmission times of a full packet on a
-/// link.
+/// Mean wait for a processor that causes a warning, as a multiple of the transmission time of a full packet
+/// on a link.
 const LONG_WAIT_PACKETS: f64 = 1.0;
 
-/// Warns if the processors rather than the links limited the load `name`. `packet_us` is the time that the
-/// longest packet takes on a link, in microseconds.
+/// Warns if the processors rather than the links limited the load `name`. `packet_us` is the transmission
+/// time of the longest packet on a link, in microseconds.
 pub fn processor_warnings(findings: &mut Findings, name: &str, machine: &Machine, packet_us: f64) {
     let Machine { cpus, hosts_busy, switch_busy, hosts_waited_us, .. } = machine;
-    // Other programs count through the time for which they keep the rack's threads waiting.
+    // Other programs are taken into account through the time that the rack's threads wait for them.
     let busy = hosts_busy + switch_busy;
     if busy > MOSTLY_BUSY * *cpus as f64 {
         findings.warnings.push(format!(

@@ -1,4 +1,4 @@
-//! Bytes of messages on the wire: the load of an experiment is a share of the link's rate, headers included.
+//! Bytes of messages on the wire. The load of an experiment is a share of the link's rate, headers included.
 
 use homa_bench::engine::load::Pace;
 use homa_bench::protocol::Protocol;
@@ -8,24 +8,25 @@ use homa_workload::Workload;
 
 use crate::spec::ETHERNET;
 
-/// Bytes of the UDP and IPv4 headers, which count towards the MTU together with Homa's.
+/// Bytes of the UDP and IPv4 headers, which count towards the MTU as Homa's header does.
 const UDP_IP: u64 = 8 + 20;
 
 /// Bytes of an answer to a one-way request.
 pub const ONE_WAY_ANSWER: u32 = 100;
 
-/// Number of quantiles at which a distribution of sizes is summed.
+/// Number of quantiles over which a distribution of sizes is summed.
 const QUANTILES: u32 = 20_000;
 
-/// Bytes of a message of Homa on the wire, in packets of this MTU.
+/// Returns the bytes on the wire of a Homa message, in packets of this MTU.
 pub fn wire_bytes(bytes: u32, mtu: u32) -> u64 {
     let payload = (u64::from(mtu) - UDP_IP - DATA_HEADER_LEN as u64).max(1);
     let packets = u64::from(bytes).div_ceil(payload).max(1);
     u64::from(bytes) + packets * (DATA_HEADER_LEN as u64 + UDP_IP + ETHERNET)
 }
 
-/// Mean bytes on the wire of an RPC's request, on its client's uplink, and answer, on its server's. If all
-/// hosts are client and server, the sum is the load of one RPC per host on each uplink and on each downlink.
+/// Returns the mean bytes on the wire of an RPC: its request on its client's uplink, and its answer on its
+/// server's uplink. If all hosts are both client and server, the sum is the load on each uplink and each
+/// downlink, with one RPC per host.
 pub fn rpc_wire_bytes(workload: &Workload, mtu: u32, one_way: bool) -> f64 {
     let sum: u64 = workload
         .quantiles(QUANTILES)
@@ -37,19 +38,20 @@ pub fn rpc_wire_bytes(workload: &Workload, mtu: u32, one_way: bool) -> f64 {
     sum as f64 / f64::from(QUANTILES)
 }
 
-/// Share of the requests in the bytes of all requests and answers.
+/// Returns the share of request bytes in the bytes of all requests and answers.
 pub fn request_share(workload: &Workload, one_way: bool) -> f64 {
     let mean = workload.mean_bytes();
     let answer = if one_way { f64::from(ONE_WAY_ANSWER) } else { mean };
     mean / (mean + answer)
 }
 
-/// Bytes that TCP adds to each packet: its header with timestamps, and IPv4's. Ethernet is added separately.
+/// Bytes that TCP adds to each packet: its header with timestamps, and the IPv4 header. Ethernet is added
+/// separately.
 const TCP_IP: u64 = 32 + 20;
 
-/// Maximum request payload of every host in 10^9 bits per second, if links carry only data with the
-/// protocol's headers: no grants, no acknowledgements. TCP fills its packets across messages, and each
-/// message has a header in its stream.
+/// Returns the maximum request payload of each host in 10^9 bits per second if links carry only data with the
+/// protocol's headers, without grants and acknowledgements. TCP fills its packets across message boundaries,
+/// and each message has a header in the stream.
 pub fn header_limited_gbps(
     protocol: Protocol,
     rate_bps: u64,
@@ -69,12 +71,13 @@ pub fn header_limited_gbps(
     rate_bps as f64 / 1e9 * mean / wire_bytes
 }
 
-/// Request payload of every host in 10^9 bits per second if all links carry this share of their rate.
+/// Returns the request payload of each host in 10^9 bits per second if all links carry this share of their
+/// rate.
 pub fn gbps_of_load(load: f64, rate_bps: u64, workload: &Workload, mtu: u32, one_way: bool) -> f64 {
     load * rate_bps as f64 / 1e9 * workload.mean_bytes() / rpc_wire_bytes(workload, mtu, one_way)
 }
 
-/// An open loop with this load in 10^9 bits of request payload per second.
+/// Returns the pace of an open loop with this load in 10^9 bits of request payload per second.
 pub fn open(gbps: f64, max_outstanding: u32) -> Pace {
     Pace::Open { gbps, max_outstanding }
 }

@@ -1,4 +1,4 @@
-//! The measurements that experiments share: connected agents, equal loads on all hosts, and scores of loads.
+//! Measurements shared by the experiments: connected agents, equal loads on all hosts, and scores of loads.
 
 use std::time::{Duration, SystemTime};
 
@@ -22,10 +22,11 @@ use super::setup::{seconds, setup};
 use super::testbed::{Load, LoadResult, Machine, Testbed};
 use crate::spec::Spec;
 
-/// Maximum time for round trips without load.
+/// Maximum time for measuring unloaded round trips.
 pub const UNLOADED: Duration = Duration::from_secs(2);
 
-/// Version of the JSON. It increases when a field changes its meaning or disappears, not when one is added.
+/// Version of the JSON. It increases when a field changes its meaning or is removed, not when a field is
+/// added.
 const SCHEMA: u32 = 1;
 
 /// Runs loads on a rack and computes their scores.
@@ -34,7 +35,7 @@ pub struct Harness<'a> {
     pub testbed: &'a mut Testbed,
     /// The messages.
     pub workload: Workload,
-    /// Round trips without load, the base of slowdown; empty until [`Harness::measure_unloaded`].
+    /// Unloaded round trips, the baseline of slowdown; empty until [`Harness::measure_unloaded`].
     pub unloaded: RttTable,
     common: &'a CommonOptions,
     messages: &'a MessageOptions,
@@ -57,8 +58,8 @@ pub struct Score {
     pub offered_gbps: Option<f64>,
     /// Answered load of all hosts, in the same unit.
     pub achieved_gbps: f64,
-    /// Request payload that all hosts received, in the same unit, including that of RPCs not answered within
-    /// the measured time.
+    /// Request payload that all hosts received, in the same unit. It includes payload of RPCs that were not
+    /// answered within the measured time.
     pub carried_gbps: f64,
     /// RPCs answered within the measured time, per second.
     pub rpcs_per_s: f64,
@@ -75,7 +76,7 @@ pub struct Score {
 }
 
 impl<'a> Harness<'a> {
-    /// Makes a harness. Nothing is started.
+    /// Makes a harness. Starts nothing.
     ///
     /// # Errors
     /// The workload or a time is invalid.
@@ -90,10 +91,10 @@ impl<'a> Harness<'a> {
         Ok(Harness { testbed, workload, unloaded, common, messages, measured, warmup })
     }
 
-    /// Starts agents of a protocol, each a client of all others. `change` modifies their setup.
+    /// Starts agents of a protocol, each of which is a client of all others. `change` modifies their setup.
     ///
     /// # Errors
-    /// A host failed; the message has its error output.
+    /// A host failed; the error contains its error output.
     pub fn agents(&self, protocol: Protocol, change: impl FnOnce(&mut Setup)) -> Result<Agents> {
         let mut setup = setup(self.testbed.spec(), self.common, self.messages, protocol);
         change(&mut setup);
@@ -102,10 +103,10 @@ impl<'a> Harness<'a> {
         Ok(agents)
     }
 
-    /// Measures Homa without load, with agents of its own.
+    /// Measures unloaded Homa, with separate agents.
     ///
     /// # Errors
-    /// A host failed; the message has its error output.
+    /// A host failed; the error contains its error output.
     pub fn measure_unloaded(&mut self) -> Result<()> {
         self.testbed.progress.step("Homa: round trips without load, by size", UNLOADED);
         let budget = self.unloaded_time();
@@ -113,12 +114,12 @@ impl<'a> Harness<'a> {
         Ok(())
     }
 
-    /// Time for round trips without load: at most twice the measured time of a load.
+    /// Returns the time for measuring unloaded round trips: at most twice the measured time of a load.
     pub fn unloaded_time(&self) -> Duration {
         UNLOADED.min(2 * self.measured)
     }
 
-    /// The open loop that loads every link with this share of its rate.
+    /// Returns the rate of an open loop that loads each link with this share of the link's rate.
     pub fn rate_of_load(&self, load: f64) -> Rate {
         let spec = self.testbed.spec();
         let gbps =
@@ -126,19 +127,19 @@ impl<'a> Harness<'a> {
         Rate::Open { gbps, max_outstanding: self.messages.max_outstanding }
     }
 
-    /// Maximum request payload of every host in 10^9 bits per second, if links carry only data with the
-    /// protocol's headers.
+    /// Returns the maximum request payload of each host in 10^9 bits per second, if links carry only data
+    /// with the protocol's headers.
     pub fn header_limited_gbps(&self, protocol: Protocol) -> f64 {
         let spec = self.testbed.spec();
         framing::header_limited_gbps(protocol, spec.rate_bps, &self.workload, spec.mtu, self.messages.one_way)
     }
 
-    /// The same load on all hosts.
+    /// Returns the same load for all hosts.
     pub fn on_all_hosts(&self, rate: Rate, repetition: u32) -> Load {
         self.on(rate, repetition, |_| true)
     }
 
-    /// A load on the hosts for whose number `sends` returns true.
+    /// Returns a load for the hosts for whose number `sends` returns true.
     pub fn on(&self, rate: Rate, repetition: u32, sends: impl Fn(u16) -> bool) -> Load {
         let numbers = self.testbed.spec().numbers();
         Load {
@@ -188,7 +189,7 @@ impl<'a> Harness<'a> {
         }
     }
 
-    /// Slowdowns of these samples.
+    /// Records the slowdowns of these samples.
     pub fn recorder(&self, samples: &[Sample]) -> SlowdownRecorder {
         let mut recorder = SlowdownRecorder::new(&self.workload);
         for sample in samples {
@@ -197,8 +198,8 @@ impl<'a> Harness<'a> {
         recorder
     }
 
-    /// Adds the common parts of all experiments to the findings: conditions, warnings about these scores of
-    /// named loads, and the JSON with `results`.
+    /// Adds the parts common to all experiments to the findings: conditions, warnings about the scores of
+    /// these named loads, and the JSON with `results`.
     pub fn finish(
         &self,
         findings: &mut Findings,
@@ -239,7 +240,7 @@ impl<'a> Harness<'a> {
     }
 }
 
-/// The common beginning of the JSON of all experiments.
+/// Returns the first part of the JSON, which is common to all experiments.
 pub fn header(
     experiment: &str,
     spec: &Spec,
@@ -254,7 +255,8 @@ pub fn header(
     header
 }
 
-/// The common beginning for an experiment on several racks, each with a header of its own.
+/// Returns the common first part of the JSON for an experiment on several racks, each of which has its own
+/// header.
 pub fn preamble(experiment: &str, common: &CommonOptions) -> Value {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     json!({
@@ -266,13 +268,13 @@ pub fn preamble(experiment: &str, common: &CommonOptions) -> Value {
     })
 }
 
-/// Round trips by size, in JSON.
+/// Returns round trips by size as JSON.
 pub fn points(table: &RttTable) -> Value {
     table.points().iter().map(|&(bytes, ns)| json!({ "bytes": bytes, "rtt_us": ns as f64 / 1e3 })).collect()
 }
 
-/// The options in JSON, with the answering threads of each protocol for each server port of a host. Results
-/// with other numbers of threads have their own.
+/// Returns the options as JSON, with the number of answering threads per server port for each protocol.
+/// Results with other numbers of threads include their own.
 pub fn config(spec: &Spec, common: &CommonOptions, messages: &MessageOptions, workload: &Workload) -> Value {
     let answering = |protocol| setup(spec, common, messages, protocol).answering_threads();
     json!({
@@ -294,7 +296,7 @@ pub fn config(spec: &Spec, common: &CommonOptions, messages: &MessageOptions, wo
     })
 }
 
-/// The workload of these options. A number is a message size.
+/// Returns the workload selected by these options. A number is a message size.
 ///
 /// # Errors
 /// There is no such workload.
@@ -305,7 +307,7 @@ pub fn workload_of(messages: &MessageOptions) -> Result<Workload> {
     }
 }
 
-/// The cells of a score, under [`SCORE_HEAD`].
+/// Returns the cells of a score, for a table with the head [`SCORE_HEAD`].
 pub fn score_cells(name: String, score: &Score) -> Vec<String> {
     let mbps = |gbps: f64| format!("{:.1}", gbps * 1e3);
     let of_links = |share: fn(Links) -> f64| {
@@ -326,7 +328,7 @@ pub fn score_cells(name: String, score: &Score) -> Vec<String> {
     ]
 }
 
-/// The head for [`score_cells`]. The experiment names the first column.
+/// The table head for [`score_cells`]. The experiment names the first column.
 pub const SCORE_HEAD: [&str; 10] = [
     "short P50, us",
     "short P99, us",

@@ -11,8 +11,8 @@ use super::setup::PROTOCOLS;
 use super::sweep::{NamedScore, chart_of_values, finish};
 use super::testbed::Testbed;
 
-/// Runs the experiment. The first host is the receiver. If `--senders` exceeds the number of other hosts, the
-/// other hosts have several open RPCs each.
+/// Runs the experiment. The first host is the receiver. If a value of `--senders` exceeds the number of other
+/// hosts, each of them keeps several RPCs open.
 pub fn run(testbed: &mut Testbed, options: &IncastOptions) -> Result<Findings> {
     let mut harness = Harness::new(testbed, &options.common, &options.messages)?;
     let others = u32::from(harness.testbed.spec().hosts - 1);

@@ -6,7 +6,7 @@ use serde_json::Value;
 /// The links from the switch to the hosts, between two readings of the counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Links {
-    /// Share of the time in which a link carried a frame, as the mean over all links.
+    /// Share of time that a link carried a frame, averaged over all links.
     pub busy: f64,
     /// Share of the links' frames that were dropped for lack of buffer.
     pub dropped: f64,
@@ -37,8 +37,8 @@ impl Counters {
 }
 
 impl Links {
-    /// The load between two outputs of `homa switch stats --json`. `None` if one is missing, as with the
-    /// kernel's bridge, or if the counters were reset in between by a restart of the switch.
+    /// Returns the load between two outputs of `homa switch stats --json`. Returns `None` if one of them is
+    /// missing, as with the kernel's bridge, or if a restart of the switch reset the counters in between.
     pub fn between(before: Option<&Value>, after: Option<&Value>) -> Option<Links> {
         let (before, after) = (before?, after?);
         let time_ns = after["time_ns"].as_u64()?.checked_sub(before["time_ns"].as_u64()?)?;
@@ -52,7 +52,7 @@ impl Links {
         })
     }
 
-    /// The mean of several loads; `None` if one of them is unknown.
+    /// Returns the mean of several loads, or `None` if one of them is unknown.
     pub fn mean(all: impl IntoIterator<Item = Option<Links>>) -> Option<Links> {
         let all = all.into_iter().collect::<Option<Vec<_>>>().filter(|all| !all.is_empty())?;
         let mean = |of: fn(&Links) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;

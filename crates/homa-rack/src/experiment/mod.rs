@@ -1,7 +1,7 @@
 //! The published experiments, on a rack.
 //!
 //! An experiment is a module with options in [`options`] and a function from a `testbed::Testbed` to
-//! [`Findings`]. Everything around the function is common to all experiments.
+//! [`Findings`]. All experiments share the code that calls this function.
 
 pub mod agent;
 mod agent_protocol;
@@ -46,7 +46,7 @@ use testbed::Testbed;
 /// Checks the options before a rack is built.
 ///
 /// # Errors
-/// Invalid options.
+/// The options are invalid.
 pub fn check(experiment: &Experiment) -> Result<()> {
     match experiment {
         Experiment::VsTcp(options) => {
@@ -76,7 +76,7 @@ fn check_common(common: &CommonOptions, messages: &MessageOptions) -> Result<()>
 }
 
 impl Experiment {
-    /// The options that most experiments share; `None` for those with other options.
+    /// Returns the options that most experiments share, or `None` for experiments that have other options.
     fn common(&self) -> Option<(&CommonOptions, &MessageOptions)> {
         match self {
             Experiment::VsTcp(options) => Some((&options.common, &options.messages)),
@@ -98,7 +98,7 @@ impl Experiment {
 /// Runs an experiment. Its findings are clean if every RPC was answered exactly once and correctly.
 ///
 /// # Errors
-/// Invalid options, Ctrl-C, or the end of a process or of the rack.
+/// The options are invalid, the user pressed Ctrl-C, or a process or the rack has ended.
 pub fn run(experiment: &Experiment) -> Result<Findings> {
     check(experiment)?;
     match experiment {
@@ -134,7 +134,7 @@ pub fn run(experiment: &Experiment) -> Result<Findings> {
             on_testbed(&options.common, time, |testbed| config::run(testbed, options, &varied))
         }
         Experiment::Mtu(options) => {
-            // Each MTU needs round trips without load too.
+            // Unloaded round trips are measured for each MTU as well.
             let time = sweep::time(&options.common, 4) * u32::try_from(options.mtus.len())?;
             on_testbed(&options.common, time, |testbed| mtu::run(testbed, options))
         }
@@ -153,7 +153,7 @@ pub fn run(experiment: &Experiment) -> Result<Findings> {
         Experiment::Causes(options) => {
             let turns = options.causes.len() * options.common.repetitions as usize;
             let time = sweep::time(&options.common, turns);
-            // The experiment sets the directories of its racks' traces itself.
+            // This experiment sets the trace directories of its racks itself.
             let common = CommonOptions { trace: None, ..options.common.clone() };
             on_testbed(&common, time, |testbed| causes::run(testbed, options))
         }

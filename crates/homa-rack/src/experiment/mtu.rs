@@ -1,5 +1,5 @@
-//! `mtu`: links with longer packets. Measures the tail of short messages, the throughput of long ones, and
-//! the cost of an RPC.
+//! `mtu`: links with longer packets. Measures the tail of short messages, the throughput of long messages,
+//! and the cost of an RPC.
 
 use anyhow::Result;
 use homa_report::findings::{Findings, Section, Table};
@@ -13,11 +13,11 @@ use super::setup::PROTOCOLS;
 use super::sweep::{NamedScore, chart_of_values, finish};
 use super::testbed::Testbed;
 
-/// Open RPCs of each host in a closed loop.
+/// Number of open RPCs per host in a closed loop.
 const OUTSTANDING: u32 = 8;
 
-/// Runs both protocols on one rack for each MTU, under an open-loop load and in a closed loop. Slowdown is
-/// relative to Homa without load on the same rack.
+/// For each MTU, runs both protocols on one rack, under an open-loop load and in a closed loop. Slowdown is
+/// relative to unloaded Homa on the same rack.
 pub fn run(testbed: &mut Testbed, options: &MtuOptions) -> Result<Findings> {
     let mut harness = Harness::new(testbed, &options.common, &options.messages)?;
     let (mut scores, mut costs): (Vec<NamedScore>, Vec<NamedScore>) = (Vec::new(), Vec::new());

@@ -1,8 +1,8 @@
-//! A Homa host whose only thread both sends and answers, through one [`Socket`].
+//! A Homa host with a single thread that both sends and answers, through one [`Socket`].
 //!
-//! With separate client and server threads, both wait at the same endpoint, and the leader receives the
-//! other's packets: every second packet wakes two threads. On hosts that share processors this would be a
-//! quarter of the cost of short RPCs.
+//! With separate client and server threads, both threads would wait at the same endpoint, and the leader
+//! would receive packets for the follower: every second packet would wake two threads. On hosts that share
+//! processors, this would account for a quarter of the cost of short RPCs.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,12 +18,12 @@ use homa_bench::addresses::FIRST_HOMA_PORT;
 use homa_bench::engine::link::{Answer, Link};
 use homa_bench::tcp::server::one_way_answer;
 
-/// Maximum arrivals between two turns of the generator. Requests count too: under continuous requests, due
-/// messages would otherwise wait for their end.
+/// Maximum arrivals handled before it is the generator's turn again. Requests count too: otherwise, due
+/// messages would have to wait for as long as requests keep arriving.
 const BATCH: usize = 64;
 
-/// The host's socket, and its receiver: a thread that only answers, or a [link](OneThread::link) whose load
-/// runs.
+/// The host's socket and the receiver of its packets: either a thread that only answers, or a
+/// [link](OneThread::link) while it has a load to run.
 pub struct OneThread {
     shared: Arc<SocketState>,
     answering: Mutex<Option<JoinHandle<()>>>,
@@ -36,11 +36,11 @@ struct SocketState {
     relieved: AtomicBool,
 }
 
-/// While this lives, only a link receives from the socket.
+/// While this exists, only a link receives from the socket.
 pub struct ReceiverClaim<'a>(&'a OneThread);
 
 impl OneThread {
-    /// Opens the server port of a host, and starts a thread that answers. `served` counts the requests.
+    /// Opens the server port of a host and starts a thread that answers. `served` counts the requests.
     ///
     /// # Errors
     /// The port cannot be opened, or a thread cannot be started.
@@ -54,13 +54,13 @@ impl OneThread {
         Ok(one)
     }
 
-    /// A link from the socket's client port to these servers. It gets answers only during a
-    /// [claim](OneThread::claim_receiver) of the receiver.
+    /// Returns a link from the socket's client port to these servers. It gets answers only while the receiver
+    /// is [claimed](OneThread::claim_receiver).
     pub fn link(&self, servers: Vec<ServerAddr>) -> Box<dyn Link> {
         Box::new(SocketLink { shared: Arc::clone(&self.shared), servers })
     }
 
-    /// Stops the thread that only answers, and waits for its end.
+    /// Stops the thread that only answers and waits until it has stopped.
     pub fn claim_receiver(&self) -> ReceiverClaim<'_> {
         self.shared.relieved.store(true, Ordering::Relaxed);
         self.shared.socket.recall();
@@ -93,8 +93,8 @@ impl Drop for OneThread {
 }
 
 impl ReceiverClaim<'_> {
-    /// Returns the socket to the thread that only answers. Calls without an answer were given up by their
-    /// caller and are aborted; otherwise a later load would receive their answers.
+    /// Returns the socket to the thread that only answers. Calls without an answer have been given up by
+    /// their caller and are aborted, because otherwise a later load would receive their answers.
     ///
     /// # Errors
     /// A thread cannot be started.
@@ -119,15 +119,15 @@ impl SocketState {
         }
     }
 
-    /// Answers a request. Other arrivals cannot need handling here: no answers are lent, and calls are
-    /// aborted before anyone but a link receives.
+    /// Answers a request. Other arrivals need no handling here: no answers are lent, and calls are aborted
+    /// before any receiver other than a link takes over.
     fn reply(&self, arrival: Arrival) {
         let Arrival::Request { mut rpc, .. } = arrival else { return };
         self.served.fetch_add(1, Ordering::Relaxed);
         let request = rpc.take_payload();
         let response: Bytes = if self.one_way { one_way_answer(&request) } else { request };
-        // Errors are ignored: the client gave up, or this host is at a limit. The client finds out in both
-        // cases.
+        // Errors are ignored: either the client gave up, or this host is at a limit. In both cases the client
+        // notices.
         let _ = rpc.reply(response);
     }
 }
@@ -187,10 +187,10 @@ mod tests {
         side.shared.served.load(Ordering::Relaxed)
     }
 
-    /// Waits for a condition that received packets fulfil, and drives the socket meanwhile.
+    /// Drives the socket until a condition holds that received packets establish.
     ///
     /// # Panics
-    /// The condition is not fulfilled within half a minute.
+    /// The condition does not hold after half a minute.
     fn wait_until(side: &OneThread, what: &str, mut is_so: impl FnMut(&OneThread) -> bool) {
         let begin = Instant::now();
         while !is_so(side) {

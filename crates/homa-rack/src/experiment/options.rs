@@ -16,7 +16,7 @@ pub use super::causes::planted::PlantedCause;
 pub use super::settings::Setting;
 use crate::spec::BuildOptions;
 
-/// The program that the library is part of.
+/// The program that this library is part of.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
     /// Parses the arguments of the program's command `switch run`.
@@ -57,39 +57,39 @@ pub enum Experiment {
 /// The options that all experiments share.
 #[derive(Clone, Debug)]
 pub struct CommonOptions {
-    /// The program that the library is part of.
+    /// The program that this library is part of.
     pub program: Program,
-    /// Name of a running rack. Default: a rack is built for the experiment.
+    /// Name of a running rack. Default: a new rack is built for the experiment.
     pub name: Option<String>,
     /// Description of a rack that is built for the experiment.
     pub build: BuildOptions,
     /// The driver of Homa.
     pub driver: Driver,
-    /// Where the kernel runs the program of AF_XDP.
+    /// Where the kernel runs the AF_XDP program.
     pub xdp_mode: XdpMode,
-    /// Congestion control of TCP. Only those that the kernel offers are permitted.
+    /// Congestion control algorithms of TCP. Only those that the kernel offers are permitted.
     pub cc: Vec<Congestion>,
-    /// TCP connections from each host to each other host; messages are distributed over them.
+    /// TCP connections from each host to each other host, over which messages are distributed.
     pub connections: u16,
-    /// Threads that answer requests, for each server port of a host; 0: one. Over Homa, 0 means that the
-    /// sending thread also answers, if a host has one thread, one server port and one endpoint, and none of
+    /// Number of threads that answer requests per server port of a host; 0: one. For Homa, 0 means that the
+    /// sending thread also answers if a host has one thread, one server port and one endpoint, and none of
     /// these is varied. With two threads, client and server would wait at the same endpoint and receive
     /// packets for each other.
     pub server_threads: u16,
-    /// Time that an idle thread polls before it sleeps, in microseconds. If hosts share processors, polling
-    /// keeps other hosts from running.
+    /// Time that an idle thread polls before it sleeps, in microseconds. If hosts share processors, a polling
+    /// host keeps other hosts from running.
     pub poll_us: u64,
     /// Settings of the hosts; [`list_of_settings`](super::list_of_settings) lists them.
     pub set: Vec<Setting>,
-    /// Measured seconds of each protocol in a repetition.
+    /// Measured time of each protocol per repetition, in seconds.
     pub duration: f64,
-    /// Load before the measured time, seconds.
+    /// Duration of the load before the measured time, in seconds.
     pub warmup: f64,
-    /// Repetitions; in each all protocols take turns.
+    /// Number of repetitions. In each of them, all protocols take turns.
     pub repetitions: u32,
     /// Seed of arrivals, sizes and the choice of servers, the same for all protocols.
     pub seed: u64,
-    /// Directory of time traces: those of Homa's hosts after each load, and, for a rack built for the
+    /// Directory for time traces: those of Homa's hosts after each load and, if the rack was built for the
     /// experiment, that of the switch at the end.
     pub trace: Option<PathBuf>,
     /// How Homa records time traces.
@@ -108,7 +108,7 @@ impl CommonOptions {
     }
 }
 
-/// Message sizes, and the limit of open messages.
+/// Message sizes, and the limit of open RPCs.
 #[derive(Clone, Debug)]
 pub struct MessageOptions {
     /// Message sizes: w1 to w8, a number of bytes, or a CSV file of `size,cumulative_fraction` lines.
@@ -117,8 +117,8 @@ pub struct MessageOptions {
     pub max_message: Truncation,
     /// Whether answers have 100 bytes instead of the request's length.
     pub one_way: bool,
-    /// Maximum open RPCs of a host; further arrivals wait and are counted. A run in which more than 1 % wait
-    /// is marked as closed-loop.
+    /// Maximum open RPCs per host; further arrivals wait and are counted. A run in which more than 1 % of the
+    /// arrivals wait is marked as closed-loop.
     pub max_outstanding: u32,
 }
 
@@ -138,9 +138,9 @@ pub struct VsTcpOptions {
     pub messages: MessageOptions,
     /// Load of these messages.
     pub offered: OfferedLoad,
-    /// When to run the same load in the simulator and to show it with the results.
+    /// Whether to run the same load in the simulator too, and to show the simulation with the results.
     pub sim: SimulationMode,
-    /// Link rates for some of the workloads, as in w2=20mbit,w3=50mbit. The other workloads have the rack's
+    /// Link rates for some of the workloads, as in w2=20mbit,w3=50mbit. The other workloads use the rack's
     /// rate.
     pub rates: Vec<(String, u64)>,
 }
@@ -162,7 +162,8 @@ pub enum SimulationMode {
 pub struct BasicOptions {
     /// Options common to all experiments.
     pub common: CommonOptions,
-    /// Only whether answers are short, and the workload for slowdown; the sizes are those of the experiment.
+    /// Whether answers are short, and the workload from which slowdown is computed. The message sizes of the
+    /// experiment are fixed.
     pub messages: MessageOptions,
 }
 
@@ -173,7 +174,7 @@ pub struct IncastOptions {
     pub common: CommonOptions,
     /// Messages.
     pub messages: MessageOptions,
-    /// Numbers of senders. If there are more than hosts, each host has several open RPCs.
+    /// Sender counts to run. If a count exceeds the number of other hosts, each host keeps several RPCs open.
     pub senders: Vec<u32>,
 }
 
@@ -195,9 +196,9 @@ pub struct MaxLoadOptions {
     pub common: CommonOptions,
     /// Messages.
     pub messages: MessageOptions,
-    /// Increasing loads to try until one is too high.
+    /// Loads to try in increasing order, until one is too high.
     pub loads: Vec<f64>,
-    /// Open RPCs of each host in a closed loop.
+    /// Open RPCs per host in a closed loop.
     pub outstanding: u32,
 }
 
@@ -208,9 +209,9 @@ pub struct BothOptions {
     pub common: CommonOptions,
     /// Messages.
     pub messages: MessageOptions,
-    /// Load of both protocols together, as a share of the links' rate.
+    /// Total load of both protocols, as a share of the links' rate.
     pub load: f64,
-    /// Homa's shares of the load, 0 to 1; TCP has the rest.
+    /// Homa's shares of the load, 0 to 1; TCP has the remainder.
     pub shares: Vec<f64>,
 }
 
@@ -238,7 +239,7 @@ pub struct MtuOptions {
     pub messages: MessageOptions,
     /// Load of these messages.
     pub offered: OfferedLoad,
-    /// MTUs of the links, bytes, each 576 to 9000.
+    /// MTUs of the links in bytes, each 576 to 9000.
     pub mtus: Vec<u32>,
 }
 
@@ -251,9 +252,9 @@ pub struct ClientThreadsOptions {
     pub messages: MessageOptions,
     /// Load of these messages.
     pub offered: OfferedLoad,
-    /// Numbers of sending threads of a host.
+    /// Numbers of sending threads per host.
     pub threads: Vec<u16>,
-    /// Numbers of threads that receive the answers, for each sending thread.
+    /// Numbers of threads per sending thread that receive the answers.
     pub receivers: Vec<u16>,
 }
 
@@ -266,9 +267,9 @@ pub struct ServerPortsOptions {
     pub messages: MessageOptions,
     /// Load of these messages.
     pub offered: OfferedLoad,
-    /// Numbers of server ports of a host; its clients choose among them.
+    /// Numbers of server ports per host, among which the host's clients choose.
     pub ports: Vec<u16>,
-    /// Numbers of threads that answer at each of them.
+    /// Numbers of threads that answer at each server port.
     pub receivers: Vec<u16>,
 }
 
@@ -281,7 +282,7 @@ pub struct StarveOptions {
     pub messages: MessageOptions,
     /// Offered load as a share of the links' rate, headers included; above 1.
     pub load: f64,
-    /// Shares of the oldest message in the granted and in the sent bytes, in percent.
+    /// Shares of the granted and of the sent bytes that are reserved for the oldest message, in percent.
     pub shares: Vec<String>,
 }
 
@@ -292,8 +293,8 @@ pub struct CausesOptions {
     pub common: CommonOptions,
     /// Causes to plant, one at a time.
     pub causes: Vec<PlantedCause>,
-    /// Percentile of slowdown at which the tail begins. Default: 99 for short messages, 90 for long ones, of
-    /// which there are fewer.
+    /// Percentile of slowdown at which the tail begins. Default: 99 for short messages; 90 for long messages,
+    /// of which there are fewer.
     pub percentile: Option<f64>,
 }
 
@@ -302,24 +303,24 @@ pub struct CausesOptions {
 pub struct RpsOptions {
     /// Numbers of parallel flows.
     pub flows: Vec<u16>,
-    /// Numbers of server threads. If given, lone round trips of 100 bytes over Homa and over TCP are measured
-    /// instead of flows, from the first host to the second.
+    /// Numbers of server threads. If given, the experiment measures round trips of 100 bytes instead of
+    /// flows, one RPC at a time, over Homa and over TCP, from the first host to the second.
     pub server_threads: Vec<u16>,
     /// Ways to distribute received packets over the processors.
     pub policies: Vec<Policy>,
-    /// Processors to distribute packets over, in the kernel's notation: e is the second to the fourth.
-    /// Default: all.
+    /// Processors over which packets are distributed, in the kernel's notation: e means the second to the
+    /// fourth. Default: all.
     pub mask: Option<String>,
-    /// Whether the router translates addresses, with iptables or nft. Without either program it only routes,
-    /// and there is a warning.
+    /// Whether the router translates addresses, with iptables or nft. Without either program, the router only
+    /// routes, and a warning is added.
     pub nat: bool,
-    /// MTU of the links, bytes.
+    /// MTU of the links, in bytes.
     pub mtu: u32,
     /// Measured time of each run and direction, in seconds.
     pub duration: f64,
     /// Time that flows run before the measured time, in seconds.
     pub warmup: f64,
-    /// Runs of each combination.
+    /// Number of runs of each combination.
     pub repetitions: u32,
 }
 
@@ -348,7 +349,7 @@ impl Policy {
 }
 
 impl CommonOptions {
-    /// The defaults, for a rack that is built for the experiment.
+    /// Returns the defaults, for a rack that is built for the experiment.
     pub fn new(program: Program) -> CommonOptions {
         CommonOptions {
             program,

@@ -1,11 +1,11 @@
-//! Published results on the same parameters: the notes of Linux Homa, of Homa in RAMCloud, and a patch for
-//! receive steering. Their networks have 10 to 100 Gbit/s.
+//! Published results for the same parameters: the notes of Linux Homa, of Homa in RAMCloud, and a patch for
+//! receive steering. The networks measured there have 10 to 100 Gbit/s.
 
 use serde_json::{Value, json};
 
 /// A published result.
 pub struct Note {
-    /// The settings or experiments that it concerns.
+    /// The settings or experiments to which the result applies.
     pub about: &'static [&'static str],
     /// Source and date.
     pub source: &'static str,
@@ -174,17 +174,17 @@ pub const NOTES: &[Note] = &[
     },
 ];
 
-/// The published results on a setting or an experiment.
+/// Returns the published results on a setting or an experiment.
 pub fn notes_on(subject: &str) -> impl Iterator<Item = &'static Note> {
     NOTES.iter().filter(move |note| note.about.contains(&subject))
 }
 
-/// The published results, one line each.
+/// Returns the published results as text, one line each.
 pub fn lines(subject: &str) -> Vec<String> {
     notes_on(subject).map(|note| format!("{}: {}", note.source, note.found)).collect()
 }
 
-/// The published results, in JSON.
+/// Returns the published results as JSON.
 pub fn json(subject: &str) -> Value {
     notes_on(subject).map(|note| json!({ "source": note.source, "found": note.found })).collect()
 }

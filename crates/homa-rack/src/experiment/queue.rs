@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use homa_switch::Snapshot;
 use serde::Serialize;
 
-/// Interval between two readings of the switch, which answers fifty times per second.
+/// Interval between two readings of the switch, which responds fifty times per second.
 const INTERVAL: Duration = Duration::from_millis(20);
 
 /// The queue of a port over one interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct QueueSample {
-    /// End of the interval, in milliseconds after the beginning of the measured time.
+    /// End of the interval, in milliseconds since the start of the measured time.
     pub at_ms: f64,
     /// Mean number of bytes in the queue.
     pub bytes: f64,
@@ -27,17 +27,17 @@ pub struct QueueRecorder {
     thread: JoinHandle<Vec<PortSample>>,
 }
 
-/// The counters of a port at one moment.
+/// The counters of a port at one point in time.
 #[derive(Clone, Copy, Debug)]
 struct PortSample {
     at: Instant,
     time_ns: f64,
-    /// Integral of the queue over time since the switch's start, in bytes times nanoseconds.
+    /// Integral of the queue length over the time since the switch was started, in bytes times nanoseconds.
     area: f64,
 }
 
 impl QueueRecorder {
-    /// Starts to read port `port`, counted from 0, of the switch with this control socket.
+    /// Starts reading the counters of port `port`, counted from 0, of the switch with this control socket.
     pub fn start(control: PathBuf, port: usize) -> QueueRecorder {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -54,7 +54,7 @@ impl QueueRecorder {
         QueueRecorder { stop, thread }
     }
 
-    /// Ends the thread. Returns the intervals between `from` and `to`.
+    /// Stops the thread. Returns the intervals between `from` and `to`.
     pub fn end(self, from: Instant, to: Instant) -> Vec<QueueSample> {
         self.stop.store(true, Ordering::Relaxed);
         // If the thread panicked, there are no samples.
@@ -77,7 +77,7 @@ fn samples(looks: &[PortSample], from: Instant, to: Instant) -> Vec<QueueSample>
         .filter_map(|pair| {
             let time_ns = pair[1].time_ns - pair[0].time_ns;
             let at_ms = pair[1].at.duration_since(from).as_secs_f64() * 1e3;
-            // The counters were reset by a restart of the switch.
+            // A restart of the switch has reset the counters.
             (time_ns > 0.0)
                 .then(|| QueueSample { at_ms, bytes: ((pair[1].area - pair[0].area) / time_ns).max(0.0) })
         })

@@ -1,6 +1,6 @@
-//! Settings by name, for `config` and for `--set`. Settings of the protocol have the names of its
-//! configuration's fields. The others, defined here, belong to a host, a driver or the switch, or combine
-//! several fields.
+//! Settings by name, for `config` and for `--set`. Settings of the protocol have the same names as the fields
+//! of its configuration. The other settings, which are defined here, belong to a host, a driver or the
+//! switch, or combine several fields.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -17,7 +17,7 @@ use super::agent_protocol::Setup;
 use crate::spec::BuildOptions;
 use homa_settings::{FIELDS, set_field};
 
-/// The settings that are no fields of the protocol's configuration, each with its values and its meaning.
+/// The settings that are not fields of the protocol's configuration, each with its values and its meaning.
 pub const OWN: &[(&str, &str)] = &[
     (
         "priorities",
@@ -72,7 +72,7 @@ pub const MISSING: &[(&str, &str)] = &[
     ("gro_policy", "the kernel and the setting `endpoints` choose the core of a packet here"),
 ];
 
-/// The change that a setting's value makes.
+/// The change made by a value of a setting.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     /// Fields of the protocol's configuration and their values, in this order.
@@ -147,7 +147,7 @@ impl Change {
         }
     }
 
-    /// Whether the setting's values decide if [one thread](Setup::is_one_thread) of a host does all work.
+    /// Returns whether the setting's values determine if a host is [single-threaded](Setup::is_one_thread).
     pub fn divides_hosts(&self) -> bool {
         matches!(
             self,
@@ -158,7 +158,7 @@ impl Change {
         )
     }
 
-    /// The description of the rack that the change needs; `None` if any rack will do.
+    /// Returns the description of the rack that the change needs, or `None` if any rack is suitable.
     pub fn rack(&self, build: &BuildOptions) -> Option<BuildOptions> {
         let Change::SwitchPriorities(queues) = self else { return None };
         let mut build = build.clone();
@@ -226,7 +226,7 @@ fn number<T: FromStr + PartialOrd + std::fmt::Display>(
     number.ok_or_else(|| format!("{name}: `{value}` is not {} to {}", range.start(), range.end()))
 }
 
-/// Parses a policy that can choose the endpoints of a host.
+/// Parses a policy by which a host can choose its endpoints.
 fn endpoint_policy(name: &str, value: &str) -> Result<PolicyName, String> {
     let policy = value.parse().ok().filter(|policy| HostConfig::ENDPOINT_POLICIES.contains(policy));
     let names = || HostConfig::ENDPOINT_POLICIES.map(|policy| policy.entry().name).join(", ");
@@ -249,7 +249,8 @@ fn fields<const N: usize>(pairs: [(&str, String); N]) -> Change {
     Change::Protocol(pairs.map(|(name, value)| (name.to_owned(), value)).into())
 }
 
-/// This many priority levels, divided as Linux Homa divides eight levels, with its sizes for the highest.
+/// Makes the change to this many priority levels. Levels are divided as Linux Homa divides eight levels, and
+/// the highest ones have Linux Homa's sizes.
 fn levels(count: u8) -> Change {
     let unscheduled = (count / 2).max(1);
     let sizes = Config::default().unsched_cutoffs;
@@ -270,7 +271,8 @@ fn fifo_share(percent: f64) -> Change {
     fields([("grant_fifo_fraction", thousandths.clone()), ("pacer_fifo_fraction", thousandths)])
 }
 
-/// The same unscheduled bytes for every peer, independent of its round trip.
+/// Makes the change to the same number of unscheduled bytes for each peer, independent of the peer's round
+/// trip.
 fn unscheduled(bytes: u32) -> Change {
     let base = Config::default();
     fields([

@@ -18,7 +18,7 @@ pub(super) const PROTOCOLS: [Protocol; 2] = [Protocol::Homa, Protocol::Tcp];
 /// Homa's UDP port and the TCP port at every host.
 pub(super) const PORT: u16 = homa::ServerAddr::DEFAULT_UDP_PORT;
 
-/// Events that a host's time trace keeps; they occupy 8 MB.
+/// Number of events that a host's time trace keeps; they occupy 8 MB.
 pub(super) const TRACE_RECORDS: u32 = 1 << 18;
 
 /// The setup of each host's agent for one protocol.
@@ -62,7 +62,7 @@ pub(super) fn setup(
             records: Some(match (common.recording.records, &common.trace) {
                 (Some(records), _) => records,
                 (None, Some(_)) => TRACE_RECORDS,
-                // Hosts share processors, and nobody would read the trace.
+                // Hosts share processors, and the trace would not be read.
                 (None, None) => 0,
             }),
             ..common.recording.clone()
@@ -72,8 +72,8 @@ pub(super) fn setup(
     setup
 }
 
-/// Bytes that a switch port may queue while all ports are congested; `None` if unknown, as for the kernel's
-/// bridge.
+/// Returns the bytes that a switch port may queue while all ports are congested, or `None` if unknown, as for
+/// the kernel's bridge.
 fn port_bytes(program: Program, spec: &Spec) -> Option<u64> {
     if spec.switch != SwitchKind::Homa {
         return None;
@@ -86,19 +86,19 @@ fn port_bytes(program: Program, spec: &Spec) -> Option<u64> {
     }
 }
 
-/// Checks the time in seconds of the option `name`.
+/// Checks the value in seconds of the option `name`.
 ///
 /// # Errors
-/// It is not 0.01 to 3600 seconds.
+/// The value is outside 0.01 to 3600 seconds.
 pub(super) fn seconds(name: &str, value: f64) -> Result<Duration> {
     ensure!((0.01..=3600.0).contains(&value), "--{name} must be 0.01 to 3600 seconds");
     Ok(Duration::from_secs_f64(value))
 }
 
-/// The configuration of a rack's switch, if it is `homa switch`.
+/// Returns the configuration of a rack's switch, if the switch is `homa switch`.
 ///
 /// # Errors
-/// The switch does not have these options, or they contradict each other.
+/// The switch lacks these options, or they contradict each other.
 pub fn switch_of(program: Program, spec: &Spec) -> Result<SwitchConfig> {
     let rate = format!("--rate={}mbit", spec.rate_mbps());
     let words = ["--ports=a,b".to_owned(), rate, format!("--buffer={}", spec.buffer)];

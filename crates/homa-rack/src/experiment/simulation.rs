@@ -1,7 +1,7 @@
-//! The experiment in the simulator: the same hosts, rate, buffer, load, seeds and settings, without
-//! processors. Rack and simulator model the same network; the comparison shows how much they differ.
+//! The experiment in the simulator: the same hosts, rate, buffer, load, seeds and settings, but without
+//! processors. Rack and simulator model the same network, and the comparison shows how much they differ.
 //!
-//! A seed gives different messages here than in the rack, but both are samples of one distribution.
+//! A seed produces different messages here than in the rack, but both are samples of the same distribution.
 
 use std::ops::ControlFlow;
 
@@ -37,23 +37,24 @@ const TCP_HEADER: u32 = 32;
 /// Minimum retransmission timeout of Linux TCP.
 const LINUX_TIMEOUT_NS: u64 = 200 * MS;
 
-/// Time after the measured time in which the remaining RPCs may end.
+/// Time after the measured time in which the remaining RPCs may complete.
 const DRAIN_NS: u64 = 5 * SEC;
 
-/// Load at which messages of one size hardly ever meet, and number of messages for a median.
+/// Load at which messages of one size hardly ever overlap, and the number of messages for a median.
 const ALONE: f64 = 0.002;
 const ALONE_MESSAGES: f64 = 15.0;
 
-/// Maximum full packets of a simulation that runs without a request; it takes about ten seconds.
+/// Maximum number of full packets for a simulation to run without being requested. Such a simulation takes
+/// about ten seconds.
 const CHEAP_PACKETS: f64 = 3e6;
 
 /// The results of the simulation.
 #[derive(Debug, Serialize)]
 pub struct SimulationResults {
-    /// Delay of a host's software for a packet in each direction: a quarter of the shortest RPC's time beyond
-    /// its time on the links, without load in the rack.
+    /// Delay of a host's software per packet and direction. It is a quarter of the time that the shortest RPC
+    /// takes in the unloaded rack in addition to its time on the links.
     pub host_delay_ns: u64,
-    /// Round trips without load in the simulator, divided by those of the rack: of the shortest and of the
+    /// Unloaded round trips in the simulator divided by those in the rack, for the shortest and for the
     /// longest message.
     pub unloaded_ratio: [f64; 2],
     /// One run for each protocol.
@@ -69,15 +70,15 @@ pub struct SimulatedRun {
     pub congestion: Option<Congestion>,
     /// Round trips of the short messages.
     pub short: ShortSummary,
-    /// Mean slowdown of all messages, relative to the simulator's own round trips of Homa without load.
+    /// Mean slowdown of all messages, relative to unloaded Homa in the simulator.
     pub slowdown_mean: f64,
     /// Statistics by size.
     pub bins: Vec<BinSummary>,
-    /// RPCs that did not end in time.
+    /// RPCs that did not complete in time.
     pub unfinished: u64,
     /// Share of the packets that the switch dropped.
     pub dropped: f64,
-    /// Difference from the measurement; `None` if there is none.
+    /// Difference from the measurement; `None` if there is no measurement.
     pub distance: Option<Distance>,
 }
 
@@ -95,14 +96,14 @@ pub struct Distance {
 pub struct BinRatios {
     /// The median ratio.
     pub median: f64,
-    /// The ratio that is farthest from 1 in either direction.
+    /// The ratio that differs most from 1, in either direction.
     pub farthest: f64,
     /// Maximum size of the bin with this ratio.
     pub farthest_bytes: u32,
 }
 
 impl SimulatedRun {
-    /// Whether this run simulates the contender of a measured run.
+    /// Returns whether this run simulates the contender of a measured run.
     fn is_of(&self, ran: &ContenderRuns) -> bool {
         (self.protocol, self.congestion) == (ran.contender.protocol, ran.congestion)
     }
@@ -120,14 +121,14 @@ pub struct Simulation<'a> {
     pub setup: &'a Setup,
     /// Load as a share of the links' rate.
     pub load: f64,
-    /// Round trips without load in the rack.
+    /// Unloaded round trips in the rack.
     pub unloaded: &'a RttTable,
 }
 
-/// Whether the simulation runs: on request, or if it is short.
+/// Returns whether to run the simulation: if it was requested, or if it is short.
 ///
 /// # Errors
-/// It was requested, but the simulator cannot do it.
+/// It was requested, but the simulator does not support it.
 pub fn is_wanted(
     when: SimulationMode,
     spec: &Spec,
@@ -154,7 +155,7 @@ pub fn is_wanted(
 }
 
 impl Simulation<'_> {
-    /// The simulated network, with Homa's packets.
+    /// Returns the simulated network, with Homa's packets.
     fn cluster(&self, host_delay_ns: u64) -> Result<ClusterConfig> {
         let spec = self.spec;
         let header = homa_proto::wire::DATA_HEADER_LEN as u32;
@@ -171,7 +172,7 @@ impl Simulation<'_> {
                 overhead_bytes: ETHERNET + IP + UDP,
             },
             switch: simulated_switch(&switch),
-            // The queue of a host's link has no priorities; a pacer keeps it short.
+            // The queue of a host's link has no priorities, but a pacer keeps it short.
             nic: Discipline::Fifo,
             nic_queue_bytes: 1 << 30,
             send_delay_ns: host_delay_ns,
@@ -191,20 +192,20 @@ impl Simulation<'_> {
         Ok(config)
     }
 
-    /// Homa, with the settings of a host of the rack.
+    /// Returns the configuration of Homa, with the settings of a host of the rack.
     fn homa(&self) -> Result<TransportConfig> {
         let bind = std::net::SocketAddr::new(self.setup.address, self.setup.udp_port);
         let protocol = agent::homa_config(self.setup, bind, self.workload.max_bytes())?.protocol;
         Ok(TransportConfig::Homa(HomaConfig { protocol }))
     }
 
-    /// The network for the same number of messages with TCP's packets.
+    /// Returns the network for the same number of messages, with TCP's packets.
     fn of_tcp(&self, homa: &ClusterConfig) -> (ClusterConfig, TcpConfig) {
         let header = TCP_HEADER;
         let mut cluster = ClusterConfig {
             framing: Framing { payload: self.spec.mtu - IP - header, header },
             link: LinkConfig { overhead_bytes: ETHERNET + IP, ..homa.link },
-            // Connections take turns: Linux limits the bytes of each in the queue.
+            // Connections take turns, because Linux limits the bytes of each connection in the queue.
             nic_queue_bytes: 0,
             acquaint: false,
             ..homa.clone()
@@ -221,14 +222,14 @@ impl Simulation<'_> {
         (cluster, tcp)
     }
 
-    /// Delay of a host's software for a packet, from the shortest round trip of the rack.
+    /// Returns the delay of a host's software per packet, derived from the shortest round trip in the rack.
     fn host_delay_ns(&self) -> u64 {
         let Some(&(bytes, rtt_ns)) = self.unloaded.points().first() else { return 0 };
         let link_ns = framing::wire_bytes(bytes, self.spec.mtu) * 8_000_000_000 / self.spec.rate_bps;
         rtt_ns.saturating_sub(4 * link_ns) / 4
     }
 
-    /// Round trips of Homa without load.
+    /// Measures Homa's unloaded round trips.
     fn unloaded_round_trips(&self, cluster: &ClusterConfig, homa: &TransportConfig) -> Result<RttTable> {
         let point = |bytes: u32| {
             let mut cluster = ClusterConfig {
@@ -285,8 +286,8 @@ fn to_end(transport: &TransportConfig, cluster: &ClusterConfig) -> ClusterReport
     transport.run(cluster.clone(), &mut |_| ControlFlow::Continue(()))
 }
 
-/// The configuration of `homa switch` in the simulator. There a packet occupies buffer for all its bytes on
-/// the link, which is 2 % more for a full packet.
+/// Returns the configuration of `homa switch` for the simulator. In the simulator a packet occupies buffer
+/// space for all its bytes on the link, which is 2 % more for a full packet.
 fn simulated_switch(switch: &homa_switch::SwitchConfig) -> SwitchConfig {
     SwitchConfig {
         buffer: match switch.buffer {
@@ -338,7 +339,7 @@ pub fn simulate(ask: &Simulation<'_>, measured: &[ContenderRuns]) -> Result<Simu
     Ok(SimulationResults { host_delay_ns, unloaded_ratio, runs })
 }
 
-/// The difference over the bins that have messages in both; `None` if there is no such bin.
+/// Returns the difference over the bins that have messages in both, or `None` if there is no such bin.
 fn distance(simulated: &[BinSummary], measured: &[BinSummary]) -> Option<Distance> {
     let apart = |value: fn(&BinSummary) -> f64| {
         let pairs = simulated.iter().zip(measured).filter(|(sim, real)| sim.count > 0 && real.count > 0);
@@ -358,7 +359,7 @@ fn distance(simulated: &[BinSummary], measured: &[BinSummary]) -> Option<Distanc
 }
 
 impl SimulationResults {
-    /// Curves and numbers of simulation and measurement.
+    /// Returns the curves and figures of the simulation and the measurement.
     pub fn sections(&self, measured: &[ContenderRuns], workload: &Workload) -> Vec<Section> {
         let pairs: Vec<(&ContenderRuns, &SimulatedRun)> = measured
             .iter()

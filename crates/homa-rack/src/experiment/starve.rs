@@ -1,5 +1,5 @@
-//! `starve`: under overload, a sender that prefers the shortest message never sends the longest. Measures the
-//! effect of a share reserved for the oldest message, on the largest messages and on the others.
+//! `starve`: under overload, a sender that prefers the shortest message never sends the longest. Measures how
+//! a share reserved for the oldest message affects the largest messages and the others.
 
 use anyhow::{Error, Result};
 use homa_bench::engine::tally::Sample;
@@ -27,10 +27,10 @@ struct MessageTimes {
     max_ms: f64,
 }
 
-/// Number of the largest messages below which their P99 is not reliable.
+/// If there are fewer of the largest messages than this, their P99 is unreliable.
 const FEW: usize = 20;
 
-/// Runs the experiment, with Homa only: TCP has no such share.
+/// Runs the experiment, with Homa only: TCP does not reserve such a share.
 pub fn run(testbed: &mut Testbed, options: &StarveOptions) -> Result<Findings> {
     let shares: Vec<(&String, Change)> = options
         .shares
@@ -67,12 +67,13 @@ pub fn run(testbed: &mut Testbed, options: &StarveOptions) -> Result<Findings> {
     Ok(findings)
 }
 
-/// Minimum size of the largest 1 % of the messages. If more have the maximum size, it is that size.
+/// Returns the minimum size of the largest 1 % of the messages. If more than 1 % have the maximum size,
+/// returns the maximum size.
 fn largest_from(workload: &Workload) -> u32 {
     workload.quantile(0.99).saturating_add(1).min(workload.max_bytes())
 }
 
-/// Durations of messages of at least `from` bytes, and of the others.
+/// Returns the durations of messages of at least `from` bytes, and of the others.
 fn times(samples: &[Sample], from: u32) -> [MessageTimes; 2] {
     let (largest, rest): (Vec<&Sample>, Vec<&Sample>) =
         samples.iter().partition(|sample| sample.bytes >= from);
@@ -80,7 +81,7 @@ fn times(samples: &[Sample], from: u32) -> [MessageTimes; 2] {
         let mut ns: Vec<u64> = part.iter().map(|sample| sample.rtt_ns).collect();
         ns.sort_unstable();
         let ms = |ns: f64| ns / 1e6;
-        // The minimum duration that this share of the messages does not exceed.
+        // Returns the minimum duration that this share of the messages does not exceed.
         let at = |share: f64| {
             let rank = (ns.len() as f64 * share).ceil() as usize;
             ns.get(rank.max(1) - 1).map_or(0.0, |&ns| ms(ns as f64))

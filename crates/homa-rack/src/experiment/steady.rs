@@ -1,11 +1,12 @@
-//! Quiet moments for the measured time of a load to begin and end: at these, its messages would leave an
-//! ideal network nearly empty.
+//! Selects quiet times for the start and end of the measured time of a load: times at which its messages
+//! would leave an ideal network nearly empty.
 //!
-//! A measured time of seconds contains few of the longest messages. If several of them are in flight at its
-//! beginning or end, no protocol completes the due bytes, and the run seems to have fallen behind. This was
+//! A measured time of a few seconds contains few of the longest messages. If several of them are in flight at
+//! its start or end, no protocol completes the due bytes, and the run seems to have fallen behind. This was
 //! tried with 12 draws of W3 (6 s, 4 hosts, 60 to 80 % load; docs/perf). Ideal links completed 0.88 to 1.05
-//! of the due bytes, and Homa and TCP the same within 0.03. A simulation of the same messages on ideal links
-//! therefore chooses the moments before the measurement, and all protocols get the same moments.
+//! of the due bytes, and Homa and TCP completed the same share within 0.03. Therefore, before the
+//! measurement, a simulation of the same messages on ideal links selects the times. All protocols get the
+//! same times.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -21,23 +22,26 @@ use super::framing::{ONE_WAY_ANSWER, wire_bytes};
 use super::testbed::Load;
 use crate::spec::Spec;
 
-/// Maximum shift of the measured time's beginning and end, as a share of the measured time.
+/// Maximum shift of the measured time's start and end, as a share of the measured time.
 const SHIFT: f64 = 0.12;
 
-/// Bytes in flight on ideal links at both ends, as a share of the bytes completed in between. A load with at
-/// most this share is accepted.
+/// Maximum bytes in flight on ideal links at the start and end, as a share of the bytes completed in between,
+/// for a load to be accepted.
 const LEFT_OVER: f64 = 0.015;
 
 /// Rate of the ideal links as a share of the real rate. No transport uses a link completely, and SRPT
-/// finishes the longest messages last. When full links were just empty, Homa had 3 % of the due bytes in
-/// flight (50 Mbit/s, W3, 70 % load, equal in 9 repetitions). The run then seemed to have fallen behind.
+/// finishes the longest messages last. In a test with ideal links of the full rate, Homa still had 3 % of the
+/// due bytes in flight when the ideal links were just empty (50 Mbit/s, W3, 70 % load, equal in 9
+/// repetitions). The run then seemed to have fallen behind.
 const USABLE: f64 = 0.85;
 
-/// Number of seeds to try: a few of the longest messages can occupy both ends of a short time.
+/// Number of seeds to try. In a short measured time, a few of the longest messages can be in flight at both
+/// ends.
 const CANDIDATES: u64 = 12;
 
-/// Moves the measured time of a load within the planned time, so that it begins and ends when ideal links
-/// have few bytes in flight. Uses the next seed with such moments. A closed-loop load is returned unchanged.
+/// Moves the measured time of a load within the planned time, so that it starts and ends when ideal links
+/// have few bytes in flight. Uses the next seed that has such times. A closed-loop load is returned
+/// unchanged.
 ///
 /// # Errors
 /// The load is zero.
@@ -68,11 +72,11 @@ pub fn between_quiet_moments(
     Ok(best.map_or(load, |(_, load)| load))
 }
 
-/// Request bytes that are due but unanswered on ideal links: the moments at which they change, with the new
-/// value.
+/// Number of request bytes that are due but unanswered on ideal links: the times at which it changes, and its
+/// new value.
 struct InFlight(Vec<(u64, i64)>);
 
-/// A message given to its sender. Ordered by time; the number makes the order total.
+/// A message handed to its sender. Messages are ordered by time; the number makes the order total.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Leg {
     at_ns: u64,
@@ -83,7 +87,7 @@ struct Leg {
     is_request: bool,
 }
 
-/// Links that carry one message after another at the full rate, each in both directions.
+/// Full-duplex links that carry one message after another at the full rate.
 struct Links {
     bits_per_ns: f64,
     mtu: u32,
@@ -92,7 +96,7 @@ struct Links {
 }
 
 impl Links {
-    /// Returns the arrival time of a message that is given to its sender at `now_ns`.
+    /// Returns the arrival time of a message that is handed to its sender at `now_ns`.
     fn arrival_of(&mut self, now_ns: u64, from: usize, to: usize, bytes: u32) -> u64 {
         let time_ns = (wire_bytes(bytes, self.mtu) as f64 * 8.0 / self.bits_per_ns) as u64;
         let start_ns = now_ns.max(self.up_free_ns[from]);
@@ -141,13 +145,14 @@ impl InFlight {
         Ok(Some(InFlight(changes)))
     }
 
-    /// The moment between `from` and `to` with the fewest bytes in flight, and these bytes.
+    /// Returns the time between `from` and `to` at which the fewest bytes are in flight, and the number of
+    /// these bytes.
     fn quietest(&self, from: Duration, to: Duration) -> (Duration, i64) {
         let quietest = self.within(from, to).iter().min_by_key(|(_, bytes)| *bytes);
         quietest.map_or((from, 0), |&(at_ns, bytes)| (Duration::from_nanos(at_ns), bytes))
     }
 
-    /// Bytes completed between `from` and `to`.
+    /// Returns the number of bytes completed between `from` and `to`.
     fn completed(&self, from: Duration, to: Duration) -> i64 {
         self.within(from, to).windows(2).map(|pair| (pair[0].1 - pair[1].1).max(0)).sum()
     }
@@ -160,7 +165,7 @@ impl InFlight {
     }
 }
 
-/// The requests of all hosts that are due before the end; `None` in a closed loop.
+/// Returns the requests of all hosts that are due before the end, or `None` in a closed loop.
 fn requests(
     load: &Load,
     end_ns: u64,
@@ -220,12 +225,12 @@ mod tests {
         }
     }
 
-    /// Messages shortened to 1 % of the bytes that a link carries in 4 s.
+    /// Returns messages truncated to 1 % of the bytes that a link carries in 4 s.
     fn workload() -> Workload {
         Workload::named("w3").unwrap().truncated(250_000).unwrap()
     }
 
-    /// Bytes that ideal links complete in the measured time, divided by the bytes due in it.
+    /// Returns the bytes that ideal links complete in the measured time, divided by the bytes due in it.
     fn fraction(load: &Load) -> f64 {
         let in_flight = InFlight::of(load, &spec(), &workload(), 4, false).unwrap().unwrap();
         let (from, to) = (load.warmup, load.warmup + load.measured);

@@ -1,5 +1,5 @@
-//! Experiments that vary one parameter and report the same scores: loads, the division of a load between two
-//! protocols, and settings of Homa.
+//! Experiments that vary one parameter and report the same scores: different loads, different divisions of a
+//! load between two protocols, and different settings of Homa.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use super::options::{BothOptions, LoadsOptions, MaxLoadOptions};
 use super::setup::PROTOCOLS;
 use super::testbed::Testbed;
 
-/// Minimum answered share of a load that a protocol sustains. RPCs in flight at the end of the measured time
-/// are answered later, and their bytes differ from those in flight at its beginning.
+/// Minimum answered share of a load at which a protocol keeps up. RPCs in flight at the end of the measured
+/// time are answered later, and their bytes differ from those in flight at its start.
 const KEEPS_UP: f64 = 0.97;
 
-/// Approximate duration of this many loads.
+/// Estimates the duration of this many loads.
 pub fn time(common: &super::options::CommonOptions, turns: usize) -> Duration {
     UNLOADED
         + Duration::try_from_secs_f64((common.duration + common.warmup) * turns as f64).unwrap_or_default()
@@ -150,7 +150,7 @@ pub fn both(testbed: &mut Testbed, options: &BothOptions) -> Result<Findings> {
 /// A score with its name and its position on the x axis.
 pub type NamedScore = (String, f64, Score);
 
-/// Findings with a title, the table of all scores, and the common parts of all experiments.
+/// Makes findings with a title, the table of all scores, and the parts common to all experiments.
 pub fn finish(
     harness: &Harness<'_>,
     experiment: &str,
@@ -169,14 +169,14 @@ pub fn finish(
     findings
 }
 
-/// A chart over shares from 0 to 1.
+/// Makes a chart over shares from 0 to 1.
 fn chart(x: &str, y: &str, scores: &[NamedScore], value: fn(&Score) -> f64) -> Chart {
     let ticks = (0..=10).map(|tenth| f64::from(tenth) / 10.0);
     let x_ticks = ticks.map(|place| (place, format!("{:.0} %", place * 100.0))).collect();
     plot(x, y, x_ticks, scores, value)
 }
 
-/// A chart over discrete values: the position of a score is the index of its value.
+/// Makes a chart over discrete values. The position of a score is the index of its value.
 pub fn chart_of_values(
     x: &str,
     y: &str,

@@ -1,4 +1,4 @@
-//! The rack of an experiment, and loads that begin at one moment in the agents of all hosts.
+//! The rack of an experiment, and loads that start at the same time in the agents of all hosts.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,14 +28,14 @@ use crate::spec::{BuildOptions, Spec, SwitchKind};
 use crate::state::{Directory, Place, State};
 use crate::{interruption, status, switch};
 
-/// Maximum time of an order in addition to the ordered duration.
+/// Maximum time to execute an order, in addition to the ordered duration.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Time from an order to the common start, per host, at the first attempt.
+/// Time per host from an order to the common start, at the first attempt.
 const HEAD_START: Duration = Duration::from_millis(10);
 
-/// Attempts at a load if a host misses the start. The head start of the last one is 64 times that of the
-/// first.
+/// Attempts to start a load if a host misses the start. The head start of the last attempt is 64 times that
+/// of the first.
 const START_ATTEMPTS: u32 = 7;
 
 /// Interval at which the experiment checks for an interruption.
@@ -50,9 +50,9 @@ pub struct Testbed {
     interrupted: Arc<AtomicBool>,
     cables: Cables,
     link_events: Vec<LinkEvent>,
-    /// Events of the rack during loads, for readers of the results.
+    /// Events of the rack during loads, reported to readers of the results.
     notes: Vec<String>,
-    /// Directory of the time traces; `None`: they are not written.
+    /// Directory of the time traces; `None`: no traces are written.
     trace: Option<PathBuf>,
     /// The switch port whose queue is recorded under each load, counted from 0.
     pub recorded_port: Option<usize>,
@@ -60,7 +60,8 @@ pub struct Testbed {
     loads: u32,
     /// Whether the rack was built for the experiment.
     is_own: bool,
-    /// The daemon of a rack that was built for the experiment. It is dropped last, and ends the rack.
+    /// The daemon of a rack that was built for the experiment. It is the last field to be dropped, which ends
+    /// the rack.
     daemon: Option<NamespaceDaemon>,
 }
 
@@ -72,7 +73,7 @@ pub struct EventMark {
 }
 
 impl Testbed {
-    /// Builds a rack, or opens the running one that the options name.
+    /// Builds a rack, or opens the running rack named in the options.
     ///
     /// # Errors
     /// The rack cannot be built, or it does not exist.
@@ -109,10 +110,10 @@ impl Testbed {
         })
     }
 
-    /// Builds another rack in place of this one. There must be no agents on it.
+    /// Builds another rack in place of this one. No agents may be running on it.
     ///
     /// # Errors
-    /// The rack is not the experiment's own, or the other one cannot be built.
+    /// The rack was not built for the experiment, or the other rack cannot be built.
     pub fn rebuild(&mut self, build: &BuildOptions) -> Result<()> {
         ensure!(self.is_own, "each value needs a rack that is built for it: leave out --name");
         self.progress.step("building the rack", Duration::ZERO);
@@ -126,8 +127,8 @@ impl Testbed {
         Ok(())
     }
 
-    /// Builds another rack as [`Testbed::rebuild`] does, with this directory for the time traces of its hosts
-    /// and its switch.
+    /// Builds another rack like [`Testbed::rebuild`], with this directory for the time traces of the rack's
+    /// hosts and switch.
     ///
     /// # Errors
     /// Those of [`Testbed::rebuild`].
@@ -136,8 +137,8 @@ impl Testbed {
         self.rebuild(build)
     }
 
-    /// Ends the rack, so that its switch writes its time trace. There must be no agents on it. Afterwards
-    /// only [`Testbed::rebuild`] is permitted.
+    /// Ends the rack, so that its switch writes its time trace. No agents may be running on it. After this
+    /// call, only [`Testbed::rebuild`] is permitted.
     pub fn stop_rack(&mut self) {
         self.daemon = None;
     }
@@ -157,12 +158,12 @@ impl Testbed {
         self.state.switch_pid.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?))
     }
 
-    /// The counters of the switch; `None` if it does not answer.
+    /// Returns the counters of the switch, or `None` if it does not respond.
     pub fn switch_stats(&self) -> Option<Value> {
         status::switch_stats(&self.state, &self.directory)
     }
 
-    /// Adds the events of the rack to the findings: links that went down or up, and switches that ended.
+    /// Adds the events of the rack to the findings: links that went down or up, and switches that exited.
     pub fn report(&self, findings: &mut Findings) {
         self.report_since(EventMark::default(), findings);
     }
@@ -186,7 +187,7 @@ impl Testbed {
         self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// Records the events of the rack since a load began.
+    /// Records the rack's events since the start of a load.
     fn note(&mut self, load: &str, begin: Instant) -> Result<()> {
         self.link_events.extend(self.cables.take(load, begin));
         let Some(now) = self.directory.read()? else { return Ok(()) };
@@ -203,7 +204,7 @@ impl Testbed {
     /// Checks that the experiment can continue.
     ///
     /// # Errors
-    /// Ctrl-C, or the switch or the whole rack has ended.
+    /// The user pressed Ctrl-C, or the switch or the whole rack has ended.
     pub fn check(&self) -> Result<()> {
         ensure!(!self.is_interrupted(), "interrupted: nothing was written");
         let state = self.directory.read()?;
@@ -217,13 +218,13 @@ impl Testbed {
         }
     }
 
-    /// Runs loads on several groups of agents at once.
+    /// Runs loads on several groups of agents at the same time.
     ///
-    /// All hosts start at the same time. If the processors are so busy that a host reads the order after the
-    /// start, the load is repeated with twice the head start.
+    /// All hosts start at the same time. If the processors are so busy that a host reads its order only after
+    /// the start, the load is repeated with twice the head start.
     ///
     /// # Errors
-    /// A process or the switch ended, an order failed, or a host missed every start.
+    /// A process or the switch exited, an order failed, or a host missed the start in every attempt.
     pub fn load(&mut self, agents: &mut [(&mut Agents, &Load)], text: &str) -> Result<Vec<LoadResult>> {
         let Some(first) = agents.first().map(|(_, load)| *load) else { return Ok(Vec::new()) };
         self.progress.step(text, first.warmup + first.measured);
@@ -244,7 +245,7 @@ impl Testbed {
         )
     }
 
-    /// Runs a load that begins at the start of the window, unless a host receives the order later.
+    /// Runs a load that begins at the start of the window, unless a host receives its order too late.
     fn attempt(
         &mut self,
         agents: &mut [(&mut Agents, &Load)],
@@ -282,7 +283,7 @@ impl Testbed {
         Ok(Attempt::Done(all))
     }
 
-    /// Waits for the end of the measured time. Returns the load of the machine in the measured time.
+    /// Waits until the end of the measured time. Returns the load of the machine during the measured time.
     fn watch(&self, window: &Window) -> Result<Machine> {
         self.wait(window.start, window.from)?;
         let switch = || self.state.switch_pid.map(Scheduled::of).unwrap_or_default();
@@ -312,13 +313,13 @@ impl Testbed {
     }
 }
 
-/// Makes a directory, and returns its absolute path for processes with other working directories.
+/// Makes a directory, and returns its absolute path for processes with different working directories.
 fn directory(path: &Path) -> Result<PathBuf> {
     let failed = || format!("cannot write time traces to {}: choose another --trace", path.display());
     std::fs::create_dir_all(path).and_then(|()| path.canonicalize()).with_context(failed)
 }
 
-/// Adds a time trace of the switch to the description of a rack, if its switch is `homa switch`.
+/// Adds a time trace of the switch to the description of a rack whose switch is `homa switch`.
 fn traced(mut spec: Spec, directory: Option<&Path>, name: &str) -> Spec {
     if let (Some(directory), SwitchKind::Homa) = (directory, spec.switch) {
         let file = directory.join(format!("{name}.trace"));
@@ -329,19 +330,19 @@ fn traced(mut spec: Spec, directory: Option<&Path>, name: &str) -> Spec {
 
 /// The result of one attempt at a load.
 enum Attempt {
-    /// All hosts began in time.
+    /// All hosts started in time.
     Done(Vec<LoadResult>),
-    /// This host received the order after the start and sent nothing. The results of the other hosts are
+    /// This host received its order after the start and sent nothing. The results of the other hosts are
     /// discarded.
     Late { host: String },
 }
 
-/// The head start of each attempt: the time from the orders to the common start.
+/// Returns the head start for each attempt: the time from the orders to the common start.
 fn lead_times(hosts: u16) -> impl Iterator<Item = Duration> {
     (0..START_ATTEMPTS).map(move |attempt| HEAD_START * (2 + u32::from(hosts)) * (1 << attempt))
 }
 
-/// The moments of a load.
+/// The times at which the phases of a load begin.
 struct Window {
     start_ns: u64,
     start: Instant,
@@ -361,9 +362,9 @@ impl Window {
 /// A load on the agents of a protocol.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// The load of each host; `None`: the host only answers.
+    /// The load of each host; `None` for a host that only answers.
     pub rates: Vec<Option<Rate>>,
-    /// Warm-up before the measured time.
+    /// Duration of the load before the measured time.
     pub warmup: Duration,
     /// The measured time.
     pub measured: Duration,
@@ -372,7 +373,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// The seed of the host with this index, counted from 0.
+    /// Returns the seed of the host with this index, counted from 0.
     pub fn seed_of_host(&self, index: usize) -> u64 {
         self.seed ^ (index as u64 + 1).wrapping_mul(0xd134_2543_de82_ef95)
     }
@@ -381,16 +382,16 @@ impl Load {
 /// The results of a load, over all hosts.
 #[derive(Clone, Debug, Default)]
 pub struct LoadResult {
-    /// The RPCs that were due in the measured time and answered.
+    /// The answered RPCs that were due in the measured time.
     pub samples: Vec<Sample>,
-    /// Counters, which include the warm-up except for the goodput.
+    /// Counters. All except the goodput include the warm-up.
     pub counted: RpcCounters,
     /// Load of processors and links.
     pub machine: Machine,
     /// Goodput of each host in 10^9 bits of request payload per second.
     pub host_gbps: Vec<f64>,
-    /// Message bytes, of requests and answers, that all hosts received in the measured time, including those
-    /// of incomplete messages.
+    /// Message bytes of requests and answers that all hosts received in the measured time, including those of
+    /// incomplete messages.
     pub received: u64,
     /// The queue at the recorded port of the switch.
     pub queue: Vec<QueueSample>,
@@ -403,17 +404,17 @@ pub struct LoadResult {
 pub struct Machine {
     /// Number of processors.
     pub cpus: usize,
-    /// Average number of busy processors, for any process.
+    /// Average number of processors kept busy by all processes.
     pub cores_busy: f64,
     /// Average number of processors kept busy by the hosts' agents.
     pub hosts_busy: f64,
     /// Average number of processors kept busy by the switch.
     pub switch_busy: f64,
-    /// Mean wait of a host's thread for a processor, in microseconds.
+    /// Mean time that a host's runnable thread waited for a processor, in microseconds.
     pub hosts_waited_us: f64,
-    /// Mean wait of the switch for a processor, in microseconds.
+    /// Mean time that the switch waited for a processor, in microseconds.
     pub switch_waited_us: f64,
-    /// Load of the links; `None` if the switch does not count it.
+    /// Load of the links; `None` if the switch does not measure it.
     pub links: Option<Links>,
 }
 
@@ -453,13 +454,13 @@ impl LoadResult {
         self.measured.as_secs_f64().max(1e-9)
     }
 
-    /// Message bytes that all hosts received, including those of incomplete messages, in 10^9 bits per
-    /// second.
+    /// Returns the rate of message bytes that all hosts received, including those of incomplete messages, in
+    /// 10^9 bits per second.
     pub fn received_gbps(&self) -> f64 {
         self.received as f64 * 8.0 / 1e9 / self.seconds()
     }
 
-    /// Payload of answered requests of all hosts, in 10^9 bits per second.
+    /// Returns the rate of request payload whose RPCs were answered, over all hosts, in 10^9 bits per second.
     pub fn gbps(&self) -> f64 {
         self.counted.goodput_bytes as f64 * 8.0 / 1e9 / self.seconds()
     }

@@ -12,7 +12,7 @@ use super::setup::PROTOCOLS;
 use super::sweep::{NamedScore, chart_of_values, finish};
 use super::testbed::Testbed;
 
-/// Two parameters with their values: one varies along the x axis, the other has a chart for each value.
+/// Two parameters with their values. One varies along the x axis, and the other has one chart per value.
 struct Grid<'a> {
     experiment: &'static str,
     title: &'static str,

@@ -20,7 +20,7 @@ use crate::experiment::testbed::Testbed;
 use crate::spec::ipv4;
 use crate::{RACK_COMMAND, enter};
 
-/// Time that a process is stopped, and time that it then runs.
+/// Time for which a process is stopped, and for which it then runs.
 const STOPPED: Duration = Duration::from_millis(5);
 const RUNNING: Duration = Duration::from_millis(95);
 
@@ -50,8 +50,8 @@ impl RunningDisturbance {
                 hogged.set(processor);
                 others.unset(processor);
                 confine(victim()?, &hogged)?;
-                // All other processes run on other processors, as far as there are any, as if they had
-                // machines of their own.
+                // All other processes run on the other processors, if there are any, as if they ran on other
+                // machines.
                 let rest = testbed.spec().numbers().filter(|&number| number != VICTIM);
                 let rest = rest.filter_map(|number| agents.process(number)).chain(testbed.switch_process());
                 for process in rest.filter(|_| others.count() > 0) {
@@ -82,7 +82,7 @@ impl RunningDisturbance {
         Ok(disturbed)
     }
 
-    /// Starts this program as a disturbing process, in a host of a rack if one is named.
+    /// Starts this program as a disturbing process, in a host of a rack if a host is given.
     fn start(&mut self, host: Option<(&str, &str)>, what: &Disturbance) -> Result<()> {
         let program = std::env::current_exe().context("cannot find this program to start it again")?;
         let mut command = match host {
@@ -102,14 +102,14 @@ impl RunningDisturbance {
     }
 }
 
-/// Confines all threads of a process, and the threads that these start, to these processors.
+/// Confines all threads of a process to these processors, including the threads that they start later.
 fn confine(process: Pid, processors: &CpuSet) -> Result<()> {
     let threads = format!("/proc/{}/task", process.as_raw_nonzero());
     confine_all(processors, || {
         let mut all = Vec::new();
         for entry in fs::read_dir(&threads).with_context(|| format!("cannot read {threads}"))? {
             let name = entry?.file_name();
-            // An id of 0 would mean the calling thread.
+            // An ID of 0 would mean the calling thread.
             all.extend(name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw));
         }
         Ok(all)
@@ -117,9 +117,9 @@ fn confine(process: Pid, processors: &CpuSet) -> Result<()> {
     .with_context(|| format!("cannot confine the threads of {threads}"))
 }
 
-/// Confines the threads that `list` returns. A thread that is not yet confined may start another meanwhile,
-/// so the list is read again until it has no new thread. New threads of confined threads are confined from
-/// their start.
+/// Confines the threads that `list` returns. A thread that is not yet confined may start another one in the
+/// meantime, so the list is read again until it contains no new thread. Threads started by confined threads
+/// are confined from the start.
 fn confine_all(processors: &CpuSet, mut list: impl FnMut() -> Result<Vec<Pid>>) -> Result<()> {
     let mut confined = HashSet::new();
     loop {
@@ -129,7 +129,7 @@ fn confine_all(processors: &CpuSet, mut list: impl FnMut() -> Result<Vec<Pid>>) 
         }
         for thread in new {
             match sched_setaffinity(Some(thread), processors) {
-                // The thread has ended.
+                // The thread has exited.
                 Err(Errno::SRCH) => (),
                 result => result?,
             }
@@ -137,8 +137,8 @@ fn confine_all(processors: &CpuSet, mut list: impl FnMut() -> Result<Vec<Pid>>) 
     }
 }
 
-/// Gives the switch precedence over hosts on the same processor, since a real switch shares none. Without the
-/// privilege or the program `chrt`, the switch is sometimes late.
+/// Gives the switch precedence over hosts on the same processor, because a real switch shares no processor.
+/// Without the privilege or the program `chrt`, the switch is sometimes late.
 fn raise_priority(switch: Option<Pid>) {
     if let Some(switch) = switch {
         let words = ["--fifo", "--all-tasks", "--pid", "1", &switch.as_raw_nonzero().to_string()];
@@ -148,7 +148,7 @@ fn raise_priority(switch: Option<Pid>) {
 
 fn pause_repeatedly(process: Pid, end: &AtomicBool) {
     while !end.load(Ordering::Relaxed) {
-        // If the process has ended, the experiment notices at its next reply.
+        // If the process has exited, the experiment notices at the next reply.
         let _ = kill_process(process, Signal::STOP);
         thread::sleep(STOPPED);
         let _ = kill_process(process, Signal::CONT);
@@ -159,7 +159,7 @@ fn pause_repeatedly(process: Pid, end: &AtomicBool) {
 impl Drop for RunningDisturbance {
     fn drop(&mut self) {
         for process in &mut self.processes {
-            // Killing fails if the process has ended by itself; waiting for it is then enough.
+            // Killing fails if the process has exited already. Waiting for it is enough in that case.
             let _ = process.kill();
             let _ = process.wait();
         }

@@ -28,13 +28,13 @@ use super::testbed::Testbed;
 use disturbed::RunningDisturbance;
 use planted::PlantedCause;
 
-/// Load as a share of the links: so low that the few long messages rarely overlap.
+/// Load as a share of the links' rate, low enough that the few long messages rarely overlap.
 const LOAD: f64 = 0.1;
 
-/// Minimum hosts: two communicating hosts and a disturbing one.
+/// Minimum number of hosts: two communicating hosts and a disturbing one.
 const LEAST_HOSTS: u16 = 3;
 
-/// Maximum open RPCs of a host: far more than these loads ever have.
+/// Maximum open RPCs per host: far more than these loads ever have.
 const OPEN: u32 = 2_000;
 
 /// The cause to which the tail of a run was attributed.
@@ -42,18 +42,18 @@ const OPEN: u32 = 2_000;
 struct Verdict {
     planted: PlantedCause,
     repetition: u32,
-    /// Complete RPCs in the traces.
+    /// Number of complete RPCs in the traces.
     rpcs: usize,
     /// Percentile of slowdown at which the tail begins.
     percentile: f64,
     /// Slowdown at that percentile.
     tail_slowdown: f64,
-    /// `None` if no RPC was slower than its minimum.
+    /// `None` if no RPC was slower than its minimum time.
     cause: Option<&'static str>,
     /// The cause's share of the avoidable time in the tail.
     share: f64,
     place: String,
-    /// Whether cause and place are the planted ones.
+    /// Whether cause and location match those planted.
     found: bool,
 }
 
@@ -70,8 +70,9 @@ pub fn check(options: &CausesOptions) -> Result<()> {
     Ok(())
 }
 
-/// Maximum multiple of the configured measured time. A run whose traces have no complete RPC is repeated with
-/// twice the measured time. On busy processors none of the few long messages may complete.
+/// Maximum factor by which the configured measured time is lengthened. A run whose traces contain no complete
+/// RPC is repeated with twice the measured time. On busy processors, none of the few long messages may
+/// complete.
 const MOST_LENGTHENED: u32 = 8;
 
 const NO_RPC: &str = "the traces contain no complete RPC";
@@ -126,13 +127,13 @@ struct CauseRun<'a> {
     planted: PlantedCause,
     repetition: u32,
     name: &'a str,
-    /// Multiple of the configured measured time.
+    /// Factor by which the configured measured time is lengthened.
     lengthened: u32,
     directory: &'a Path,
 }
 
 impl CauseRun<'_> {
-    /// `None` if no RPC is complete in the traces.
+    /// Runs the load. Returns `None` if the traces contain no complete RPC.
     fn run(
         &self,
         testbed: &mut Testbed,
@@ -154,7 +155,7 @@ impl CauseRun<'_> {
         let mut agents = harness.agents(Protocol::Homa, |setup| {
             let recording = &mut setup.recording;
             recording.records = Some(options.common.recording.records.unwrap_or(TRACE_RECORDS));
-            // Device times distinguish a late host from a queue in front of it.
+            // Device times distinguish a late host from a queue in front of the host.
             recording.device_times = true;
             planted.change(setup);
         })?;
@@ -190,7 +191,7 @@ fn model(directory: &Path) -> Result<Model> {
     Model::new(dumps).with_context(|| directory.display().to_string())
 }
 
-/// Evaluates the traces; `None` if they have no complete RPC.
+/// Evaluates the traces. Returns `None` if they contain no complete RPC.
 fn evaluate(
     planted: PlantedCause,
     repetition: u32,
@@ -259,7 +260,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     Summary::of(values).unwrap_or_default().median
 }
 
-/// Lists each name once, the most frequent first. If there are several names, each has its count.
+/// Lists each name once, the most frequent first. If there are several names, adds the count of each.
 fn tally<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let mut counts: Vec<(&str, usize)> = Vec::new();
     for name in names {
@@ -275,7 +276,7 @@ fn tally<'a>(names: impl Iterator<Item = &'a str>) -> String {
     counts.iter().map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
 }
 
-/// The directory of the traces, temporary or named by the user.
+/// The directory of the traces, either temporary or named by the user.
 struct Traces {
     directory: PathBuf,
     keep: bool,

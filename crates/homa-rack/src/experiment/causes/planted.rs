@@ -1,4 +1,4 @@
-//! The planted causes, and the causes that `homa trace tail` must find for them.
+//! The planted causes, and the causes to which `homa trace tail` must attribute them.
 
 use homa_analysis::Cause;
 use serde::Serialize;
@@ -63,17 +63,17 @@ impl PlantedCause {
         }
     }
 
-    /// Percentile of slowdown at which the evaluated tail begins. Short messages are numerous enough for the
-    /// worst 1 %, and occasional disturbances affect no more of them.
+    /// Returns the percentile of slowdown at which the evaluated tail begins. For short messages it is the
+    /// worst 1 %: there are enough of them, and occasional disturbances do not affect more of them than that.
     pub(super) fn percentile(self) -> f64 {
         if self.message_bytes() < LONG_BYTES { 99.0 } else { 90.0 }
     }
 
-    /// The correct causes; empty if nothing was planted.
+    /// Returns the correct causes, empty if nothing was planted.
     pub(super) fn expected_causes(self) -> &'static [Cause] {
         match self {
             PlantedCause::None | PlantedCause::NoneLong => &[],
-            // A thread that does not run is also one whose packets wait to be read.
+            // If a thread does not run, packets also wait to be read by it.
             PlantedCause::Hog | PlantedCause::Stop => {
                 &[Cause::NotRunning, Cause::ReadGap, Cause::Wakeup, Cause::SenderLate]
             }
@@ -84,9 +84,9 @@ impl PlantedCause {
         }
     }
 
-    /// Whether a host takes part in the load. A flooding host does not, so that its flood and RPCs do not
-    /// share its uplink. With `hog`, further hosts would share the one processor that is left to the others,
-    /// and would be as late as the disturbed host.
+    /// Returns whether a host takes part in the load. A flooding host does not, so that its flood does not
+    /// share its uplink with RPCs. With `hog`, additional hosts would share the one processor left to the
+    /// undisturbed hosts, and would be as late as the disturbed host.
     pub(super) fn takes_part(self, number: u16, hosts: u16) -> bool {
         match self {
             PlantedCause::Hog => number <= 2,
@@ -95,13 +95,14 @@ impl PlantedCause {
         }
     }
 
-    /// The disturbed node, whose share of the cause must be the largest; `None` if no node was disturbed.
+    /// Returns the disturbed node, which must have the largest share of the cause, or `None` if no node was
+    /// disturbed.
     pub(super) fn node(self) -> Option<String> {
         matches!(self, PlantedCause::Hog | PlantedCause::Stop).then(|| format!("h{VICTIM}"))
     }
 
-    /// The disturbed port of the switch, counted from 0, whose share of the cause must be the largest; `None`
-    /// if no port was disturbed.
+    /// Returns the disturbed port of the switch, counted from 0, which must have the largest share of the
+    /// cause, or `None` if no port was disturbed.
     pub(super) fn port(self) -> Option<u16> {
         (self == PlantedCause::Queue).then_some(VICTIM - 1)
     }

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::{BUFFER, Trial, rack_in_words};
 use crate::experiment::vs_tcp::{CellResults, ContenderRuns, Spread};
 
-/// Maximum deviation of completed bytes from due bytes, as a share. A protocol that exceeds it was not in
-/// steady state.
+/// Maximum difference between completed and due bytes, as a share of the due bytes. A protocol that exceeds
+/// it was not in steady state.
 const STEADY: f64 = 0.03;
 
 /// The results of a comparison, and how the rack and the load were chosen.
@@ -20,13 +20,13 @@ pub struct Answer<'a> {
     /// The measurements.
     pub measured: CellResults<'a>,
     trials: Vec<Trial>,
-    /// The original load, if it was too high and a lower one was measured.
+    /// The initial load, if it was too high and a lower load was measured.
     lowered_from: Option<f64>,
     warnings: Vec<String>,
 }
 
 impl<'a> Answer<'a> {
-    /// Combines the measurements, the tried racks, the original load if it was lowered, and the events of the
+    /// Combines the measurements, the tried racks, the initial load if it was lowered, and the events of the
     /// rack.
     pub fn new(
         measured: CellResults<'a>,
@@ -59,7 +59,7 @@ impl<'a> Answer<'a> {
         unsteady.collect()
     }
 
-    /// The first lines of the output: the answer in words and numbers.
+    /// Returns the first lines of the output: the answer in words and figures.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         let invalid = self.invalid();
@@ -159,7 +159,7 @@ impl<'a> Answer<'a> {
         )
     }
 
-    /// The conditions of the comparison, for readers who want to judge it.
+    /// Describes the conditions of the comparison, for readers who want to judge it.
     pub fn conditions(&self) -> Section {
         let common = &self.measured.plan.options().common;
         let mut section = self.measured.sections().pop().unwrap_or_default();
@@ -239,7 +239,7 @@ fn largest(homa: &Run, other: &ContenderRuns) -> Option<String> {
     ))
 }
 
-/// The row of the short messages, if the table has a row with the same maximum size.
+/// Returns the row of the short messages, if the table has a row with the same maximum size.
 fn shortest(run: &Run) -> Option<&BinSummary> {
     run.bins.first().filter(|bin| bin.max_bytes == run.short.max_bytes && bin.count > 0)
 }

@@ -1,5 +1,5 @@
-//! Compares Homa and TCP within a minute, on a rack for the processors of this machine. All protocols get the
-//! same messages at the same times.
+//! Compares Homa and TCP within a minute, on a rack sized for the processors of this machine. All protocols
+//! get the same messages at the same times.
 
 mod answer;
 mod page;
@@ -27,19 +27,19 @@ use super::testbed::Testbed;
 use super::vs_tcp::{Cell, Plan, Session};
 use crate::spec::Spec;
 
-/// Default workload: W3, the aggregate of all applications in a Google datacentre. A rack answers enough of
-/// its messages in a minute for a 99th percentile in every row of the table. With W4 it would be thirty times
-/// fewer.
+/// Default workload: W3, the aggregate of all applications in a Google datacentre. In a minute, a rack
+/// answers enough of its messages for a 99th percentile in every row of the table. With W4 it would answer
+/// thirty times fewer.
 const WORKLOAD: &str = "w3";
 
-/// Default load as a share of each link's rate: a busy network in which TCP still completes the offered load.
+/// Default load as a share of each link's rate. The network is busy at this load, but TCP still completes it.
 const LOAD: f64 = 0.7;
 
-/// Default load if there is time for one short repetition only: at 70 % a few long messages decide whether
-/// the run looks steady.
+/// Default load if there is only time for one short repetition. At 70 %, a few long messages would decide
+/// whether the run looks steady.
 const SHORT_LOAD: f64 = 0.5;
 
-/// Times below this count as short, in seconds.
+/// Durations below this count as short, in seconds.
 const SHORT_SECONDS: f64 = 20.0;
 
 /// Step by which the load is lowered if a protocol does not complete it.
@@ -48,31 +48,31 @@ const LOAD_STEP: f64 = 0.15;
 /// Minimum load.
 const MIN_LOAD: f64 = 0.2;
 
-/// A repetition that completes a smaller share of the due bytes has fallen behind. Measured times begin and
-/// end at quiet moments, so chance has little influence.
+/// If a repetition completes a smaller share of the due bytes than this, it has fallen behind. Measured times
+/// start and end at quiet times, so chance has little influence.
 const CLEARLY_BEHIND: f64 = 0.93;
 
-/// Size of the switch's shared buffer, of which one port may use a part: see [`BUFFER`].
+/// Size of the switch's shared buffer. One port may use only a part of it: see [`BUFFER`].
 const SHARED_BUFFER: &str = "--shared-buffer=10ms";
 
-/// The buffer in words. The 32 MB of a Trident 3 are 10.2 ms of one of its 25 Gbit/s ports. Switches with
-/// Broadcom's chips compute each queue's threshold from the free bytes of the pool. Examples are Junos
-/// `buffer-dynamic-threshold` of the QFX5220, and Extreme's SLX 9150, a Trident 3, which gives one congested
-/// queue two thirds (alpha 2). With alpha 1 one congested queue gets half.
+/// Description of the buffer. The 32 MB of a Trident 3 amount to 10.2 ms of one of its 25 Gbit/s ports.
+/// Switches with Broadcom's chips compute each queue's threshold from the free bytes of the pool. Examples
+/// are Junos `buffer-dynamic-threshold` of the QFX5220, and Extreme's SLX 9150, a Trident 3, which gives one
+/// congested queue two thirds (alpha 2). With alpha 1, one congested queue gets half.
 pub const BUFFER: &str = "a buffer of 10 ms of a link's rate shared by all ports, of which one congested queue gets half, as Broadcom's \
                           Trident 3 has at 25 Gbit/s (32 MB, dynamic thresholds for each queue, alpha 1)";
 
-/// Full packets in a port's queue above which DCTCP's marks begin, as its authors recommend for 1 Gbit/s
-/// (SIGCOMM 2010, section 3.5).
+/// Number of full packets in a port's queue above which packets are marked for DCTCP, as its authors
+/// recommend for 1 Gbit/s (SIGCOMM 2010, section 3.5).
 const MARK_PACKETS: u64 = 20;
 
-/// Warm-up and measured time of the trial of a rack.
+/// Warm-up and measured time when a rack is tried.
 const TRIAL: (Duration, Duration) = (Duration::from_millis(250), Duration::from_millis(750));
 
 /// Maximum number of trials.
 const TRIALS: usize = 4;
 
-/// The options of a comparison. Defaults depend on this machine and on the time.
+/// The options of a comparison. Defaults depend on this machine and on the available time.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The program that the library is part of.
@@ -86,23 +86,23 @@ pub struct Options {
     pub rate: Option<u64>,
     /// TCP connections between each pair of hosts, in each direction of requests.
     pub connections: u16,
-    /// TCP's congestion control algorithms; each is compared with Homa. Empty: the kernel's default, and
-    /// DCTCP if the kernel has it.
+    /// TCP's congestion control algorithms, each of which is compared with Homa. Empty: the kernel's default,
+    /// and DCTCP if the kernel has it.
     pub cc: Vec<Congestion>,
     /// Workload: a name, a number of bytes, or a file. Default: W3.
     pub workload: Option<String>,
-    /// Maximum length of a message. Default: 1/100 of the bytes that a link carries in the measured time, at
-    /// most 1 MB.
+    /// Maximum message length. Default: 1/100 of the bytes that a link carries in the measured time, at most
+    /// 1 MB.
     pub max_message: Option<Truncation>,
     /// Whether answers have 100 bytes instead of the request's length.
     pub one_way: bool,
-    /// Offered load as a share of each link's rate, headers included. Default: depends on the time.
+    /// Offered load as a share of each link's rate, headers included. Default: depends on the available time.
     pub load: Option<f64>,
     /// Seed of arrivals, sizes and the choice of servers, the same for all protocols.
     pub seed: u64,
 }
 
-/// A finished comparison, in its output forms.
+/// A finished comparison in its output formats.
 #[derive(Clone, Debug)]
 pub struct Comparison {
     /// Text for a terminal.
@@ -118,7 +118,8 @@ pub struct Comparison {
 /// Runs a comparison.
 ///
 /// # Errors
-/// Invalid options, Ctrl-C, or no rack can be built; [`refusal`] explains the last.
+/// The options are invalid, the user pressed Ctrl-C, or no rack can be built; [`refusal`] explains the last
+/// case.
 pub fn run(options: &Options) -> Result<Comparison> {
     let began = Instant::now();
     let total = options.total;
@@ -150,11 +151,11 @@ pub fn run(options: &Options) -> Result<Comparison> {
     })
 }
 
-/// Beginning of the error if this machine cannot build a rack.
+/// Start of the error message if this machine cannot build a rack.
 const CANNOT_BUILD: &str = "cannot build a rack of hosts";
 
-/// Whether an error means that this machine cannot build a rack. Errors in the options and later failures are
-/// different.
+/// Returns whether an error means that this machine cannot build a rack, as opposed to errors in the options
+/// and later failures.
 pub fn is_refusal(error: &anyhow::Error) -> bool {
     error.to_string() == CANNOT_BUILD
 }
@@ -177,7 +178,7 @@ fn experiment(options: &Options) -> VsTcpOptions {
     experiment
 }
 
-/// Sets the cell's rack to this size.
+/// Sets the size of the cell's rack.
 fn build(cell: &mut Cell, options: &Options, size: Size) {
     let common = &mut cell.options.common;
     common.build.hosts = size.hosts;
@@ -185,7 +186,7 @@ fn build(cell: &mut Cell, options: &Options, size: Size) {
     common.build.switch_option = vec![SHARED_BUFFER.to_owned()];
     if common.cc.contains(&Congestion::Dctcp) {
         let packet = u64::from(common.build.mtu);
-        // On slow links, half of a port's maximum queue is smaller.
+        // On slow links, half of a port's maximum queue is smaller than that.
         let half = common.build.rate / 8 * 5 / 1_000 / 2;
         common.build.switch_option.push(format!("--ecn={}", (MARK_PACKETS * packet).min(half)));
     }
@@ -200,7 +201,7 @@ fn schedule_into(cell: &mut Cell, schedule: Schedule) {
     common.warmup = schedule.warmup.as_secs_f64();
 }
 
-/// A rack that was tried, and the load of its processors.
+/// A rack that was tried, and how busy its processors were.
 #[derive(Clone, Copy, Debug)]
 pub struct Trial {
     /// The rack.
@@ -211,8 +212,7 @@ pub struct Trial {
     pub waited_us: f64,
 }
 
-/// Puts Homa's load on the rack for a moment. Builds smaller racks until the processors have capacity to
-/// spare.
+/// Briefly puts Homa's load on the rack. Builds smaller racks until the processors have capacity to spare.
 fn choose(testbed: &mut Testbed, cell: &mut Cell, options: &Options, mut size: Size) -> Result<Vec<Trial>> {
     let mut trials = Vec::new();
     if options.rate.is_some() {
@@ -244,8 +244,8 @@ fn choose(testbed: &mut Testbed, cell: &mut Cell, options: &Options, mut size: S
     Ok(trials)
 }
 
-/// Runs all repetitions, until `end`. If the first of several shows that a protocol does not complete the
-/// offered load, everything starts again with a lower load. Returns the original load if it was lowered.
+/// Runs all repetitions until `end`. If there are several and the first shows that a protocol does not
+/// complete the offered load, starts again with a lower load. Returns the initial load if it was lowered.
 fn repeat(
     testbed: &mut Testbed,
     session: &mut Session<'_>,
@@ -273,7 +273,7 @@ fn repeat(
     Ok((session.plan.load < first_load).then_some(first_load))
 }
 
-/// Describes the rack in words.
+/// Describes the rack.
 pub fn rack_in_words(spec: &Spec) -> String {
     format!("{} hosts with links of {} Mbit/s to one switch", spec.hosts, spec.rate_mbps())
 }

@@ -42,7 +42,7 @@ impl Answer<'_> {
         out
     }
 
-    /// The command that repeats the measurement.
+    /// Returns the command that repeats the measurement.
     fn command(&self) -> String {
         let plan = &self.measured.plan;
         let (spec, options) = (plan.spec(), plan.options());
@@ -61,8 +61,8 @@ impl Answer<'_> {
         )
     }
 
-    /// Draws the queue at one port of the switch in the first repetition, one curve per contender, all under
-    /// the same messages.
+    /// Draws the queue of one switch port in the first repetition, with one curve per contender. All
+    /// contenders carried the same messages.
     fn queue(&self, out: &mut String) {
         let chart = queue_chart(&self.measured);
         if chart.curves.iter().all(|curve| curve.points.is_empty()) {

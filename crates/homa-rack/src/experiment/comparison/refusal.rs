@@ -1,25 +1,26 @@
-//! Why no rack can be built on this machine, and the command that permits it.
+//! Explains why no rack can be built on this machine, and names the command that permits it.
 
 use std::fs;
 use std::path::Path;
 
-/// One option suffices, without capabilities: the rack is built in a user namespace, even by root without
-/// CAP_SYS_ADMIN. docs/guide/install.md and the Dockerfile have the same command.
+/// This one option is enough, without further capabilities, because the rack is built in a user namespace.
+/// Even root without CAP_SYS_ADMIN does so. docs/guide/install.md and the Dockerfile contain the same
+/// command.
 const CONTAINER_REMEDY: &str = "docker run --security-opt seccomp=unconfined IMAGE";
 
 /// System settings that control who may make namespaces.
 #[derive(Clone, Debug, Default)]
 struct Settings {
     is_root: bool,
-    /// Whether this is a container of Docker, Podman or the like.
+    /// Whether this is a container, for example of Docker or Podman.
     is_container: bool,
     /// Whether system calls are filtered.
     is_filtered: bool,
     max_user_namespaces: Option<u64>,
     max_net_namespaces: Option<u64>,
-    /// A setting of Debian.
+    /// A setting that exists on Debian.
     unprivileged_userns_clone: Option<u64>,
-    /// A setting of Ubuntu.
+    /// A setting that exists on Ubuntu.
     apparmor_restrict_unprivileged_userns: Option<u64>,
 }
 
@@ -43,8 +44,8 @@ impl Settings {
         }
     }
 
-    /// The setting that forbids namespaces, and the command that permits them; `None` if no known setting
-    /// does.
+    /// Returns the setting that forbids namespaces, and the command that permits them, or `None` if no known
+    /// setting forbids them.
     fn forbidding_setting(&self) -> Option<(&'static str, &'static str)> {
         if self.max_user_namespaces == Some(0) {
             return Some(("user.max_user_namespaces is 0", "sudo sysctl user.max_user_namespaces=10000"));
@@ -82,14 +83,14 @@ impl Settings {
     }
 }
 
-/// One line on why there is no rack, with the setting and the command. `error` is the error of the attempt to
-/// build one.
+/// Returns one line that explains why there is no rack, with the setting and the command. `error` is the
+/// error of the attempt to build a rack.
 pub fn refusal(error: &str) -> String {
     refusal_text(&Settings::read(), error)
 }
 
 fn refusal_text(settings: &Settings, error: &str) -> String {
-    // The error of the attempt is more precise, unless it is about namespaces.
+    // The error of the attempt is more precise, unless it concerns namespaces.
     let is_forbidden = error.contains("namespace");
     let (why, remedy) = match settings.forbidding_setting().filter(|_| is_forbidden) {
         Some((why, command)) => (why.to_owned(), format!("allow it by `{command}`")),

@@ -4,49 +4,50 @@ use std::time::Duration;
 
 use homa_bench::workloads::DEFAULT_MAX_MESSAGE;
 
-/// Time for Homa's round trips without load.
+/// Time to measure Homa's unloaded round trips.
 const UNLOADED: Duration = Duration::from_millis(1_500);
 
-/// Time for Homa's round trips without load in a short comparison.
+/// Time to measure Homa's unloaded round trips in a short comparison.
 const UNLOADED_QUICK: Duration = Duration::from_millis(700);
 
-/// Overhead of a load: starting all hosts at one moment, and waiting for answers after the end.
+/// Overhead of a load: starting all hosts at the same time, and waiting for answers at the end.
 const AROUND_A_LOAD: Duration = Duration::from_millis(600);
 
 /// Time to end the processes and the rack, and to write the results.
 const AT_THE_END: Duration = Duration::from_millis(700);
 
-/// Repetitions if there is enough time: the minimum for a median with a range.
+/// Number of repetitions if there is enough time: the minimum for a median with a range.
 const REPETITIONS: u32 = 3;
 
-/// Minimum load time of a repetition, the warm-up included. A shorter one would measure how a load begins.
+/// Minimum duration of the load in a repetition, including the warm-up. A shorter one would measure only how
+/// a load begins.
 const LEAST_LOAD: Duration = Duration::from_millis(2_500);
 
-/// Share of a load that is warm-up.
+/// Share of the load's duration that is warm-up.
 const WARMUP: f64 = 0.2;
 
 /// Maximum warm-up: TCP's queues are steady after a second (docs/perf).
 const MAX_WARMUP: Duration = Duration::from_secs(2);
 
 /// Maximum message as a share of the bytes that a link carries in the measured time. With larger messages,
-/// the few in flight at the end decide whether a run looks steady. Messages of 1,000,000 bytes at 40 Mbit/s
-/// (3 % of a link in 6.8 s) made Homa complete 0.91 to 0.96 of the due bytes in three runs. With 330,000
-/// bytes it was 0.99 to 1.00 in two.
+/// the few that are in flight at the end decide whether a run looks steady. With messages of 1,000,000 bytes
+/// at 40 Mbit/s (3 % of what a link carries in 6.8 s), Homa completed 0.91 to 0.96 of the due bytes in three
+/// runs. With 330,000 bytes, it completed 0.99 to 1.00 in two runs.
 const LONGEST_SHARE: f64 = 0.01;
 
-/// Minimum of the maximum message, in bytes.
+/// Lower limit of the maximum message, in bytes.
 const LEAST_LONGEST_BYTES: f64 = 10_000.0;
 
 /// The schedule for the remaining time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Schedule {
-    /// Time for round trips without load.
+    /// Time to measure unloaded round trips.
     pub unloaded: Duration,
-    /// Number of repetitions; in each all contenders take turns.
+    /// Number of repetitions. In each of them, all contenders take turns.
     pub repetitions: u32,
-    /// Load before the measured time.
+    /// Duration of the load before the measured time.
     pub warmup: Duration,
-    /// Measured time of each contender in a repetition.
+    /// Measured time of each contender per repetition.
     pub measured: Duration,
 }
 
@@ -57,7 +58,7 @@ impl Schedule {
         Schedule { unloaded, ..Schedule::of_loads(left.saturating_sub(unloaded), contenders) }
     }
 
-    /// Divides the time that remains after the round trips without load.
+    /// Divides the time that remains after measuring unloaded round trips.
     pub fn of_loads(left: Duration, contenders: usize) -> Schedule {
         let left = left.saturating_sub(AT_THE_END);
         let contenders = u32::try_from(contenders).unwrap_or(u32::MAX).max(1);
@@ -68,8 +69,8 @@ impl Schedule {
         Schedule { unloaded: Duration::ZERO, repetitions, warmup, measured: load - warmup }
     }
 
-    /// Maximum message for links of this rate, rounded down to two digits. Longer messages are shortened to
-    /// it.
+    /// Returns the maximum message for links of this rate, rounded down to two digits. Longer messages are
+    /// truncated to it.
     pub fn longest_message(&self, rate_bps: u64) -> u32 {
         let share = rate_bps as f64 / 8.0 * self.measured.as_secs_f64() * LONGEST_SHARE;
         let bytes = share.clamp(LEAST_LONGEST_BYTES, f64::from(DEFAULT_MAX_MESSAGE));

@@ -1,5 +1,5 @@
-//! The rack for a machine: a number of hosts and a link rate for which the network is the limit, not the
-//! processors.
+//! The size of the rack for a machine: a number of hosts and a link rate at which the network is the
+//! bottleneck, not the processors.
 
 use crate::experiment::testbed::Machine;
 
@@ -12,35 +12,36 @@ pub struct Size {
     pub rate_mbps: u32,
 }
 
-/// Rates to choose from, in Mbit/s: rates that the switch paces, in steps of at most a third in the common
-/// range.
+/// Rates to choose from, in Mbit/s. The switch can pace all of them, and in the common range, steps are at
+/// most a third.
 const RATES_MBPS: [u32; 19] =
     [10, 15, 20, 30, 40, 50, 60, 75, 100, 125, 150, 200, 250, 300, 400, 500, 600, 800, 1_000];
 
-/// Sum of the link rates, in Mbit/s, for which one processor has capacity to spare. 4 hosts at 75 Mbit/s,
+/// Sum of link rates, in Mbit/s, that one processor can handle with capacity to spare. 4 hosts at 75 Mbit/s,
 /// with W3 at 70 % load over Homa, keep 1.1 of 2 processors busy.
 const LINKS_MBPS_PER_PROCESSOR: u32 = 150;
 
-/// Number of hosts if there are enough processors: with more senders a port congests as in a larger network.
+/// Number of hosts if there are enough processors. With more senders, ports are congested as in a larger
+/// network.
 const MANY_HOSTS: u16 = 8;
 
 /// Number of hosts otherwise.
 const FEW_HOSTS: u16 = 4;
 
-/// Maximum share of busy processors. Above it, queues for processors grow and dominate the tail.
+/// Maximum share of busy processors. Above it, waiting times for processors grow and dominate the tail.
 const MAX_BUSY: f64 = 0.65;
 
-/// Share of busy processors to aim at after a rack that exceeded the maximum.
+/// Target share of busy processors for the next rack if a rack exceeded the maximum.
 const AIM_BUSY: f64 = 0.5;
 
-/// Maximum mean wait for a processor, in transmission times of a full packet.
+/// Maximum mean wait for a processor, as a multiple of the transmission time of a full packet.
 const MAX_WAIT_PACKETS: f64 = 0.5;
 
-/// Mean wait to aim at after a rack that exceeded the maximum.
+/// Target mean wait for the next rack if a rack exceeded the maximum.
 const AIM_WAIT_PACKETS: f64 = 0.3;
 
 impl Size {
-    /// First guess for this number of processors.
+    /// Returns the first guess for this number of processors.
     pub fn of_processors(processors: usize) -> Size {
         let processors = u32::try_from(processors).unwrap_or(u32::MAX).max(1);
         let hosts = if processors > u32::from(MANY_HOSTS) { MANY_HOSTS } else { FEW_HOSTS };
@@ -48,8 +49,8 @@ impl Size {
         Size { hosts, rate_mbps: at_most(f64::from(rate)) }
     }
 
-    /// The next rack to try, after a load on this one. `None` if this one is small enough, or if there is no
-    /// smaller one. `packet_us` is the transmission time of a full packet.
+    /// Returns the next rack to try after a load on this one, or `None` if this one is small enough or is the
+    /// smallest. `packet_us` is the transmission time of a full packet.
     pub fn smaller(self, machine: &Machine, packet_us: f64) -> Option<Size> {
         let busy = (machine.hosts_busy + machine.switch_busy) / machine.cpus.max(1) as f64;
         let wait = machine.hosts_waited_us.max(machine.switch_waited_us) / packet_us;
@@ -58,7 +59,7 @@ impl Size {
             factor = factor.min(AIM_BUSY / busy);
         }
         if wait > MAX_WAIT_PACKETS {
-            // The wait is assumed to stay the same while packets take longer.
+            // The wait is assumed to remain the same when packets take longer.
             factor = factor.min(AIM_WAIT_PACKETS / wait);
         }
         if factor == 1.0 {
@@ -72,7 +73,7 @@ impl Size {
     }
 }
 
-/// The highest available rate up to `mbps`, or the lowest available rate.
+/// Returns the highest available rate up to `mbps`, or the lowest available rate if all are higher.
 fn at_most(mbps: f64) -> u32 {
     let fitting = RATES_MBPS.into_iter().rev().find(|&rate| f64::from(rate) <= mbps);
     fitting.unwrap_or(RATES_MBPS[0])

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct Throughput {
     /// Received payload of all flows in 10^6 bits per second.
     pub mbps: f64,
-    /// Share of the time in which each processor was busy.
+    /// Share of time that each processor was busy.
     pub cores_busy: Vec<f64>,
 }
 
@@ -45,7 +45,7 @@ impl Flows {
     /// Shuts the flows down, which ends senders and receivers.
     fn end(&self) {
         for (sending, receiving) in &self.ends {
-            // A flow that has ended cannot be shut down.
+            // Shutting down a flow that has ended fails.
             let _ = sending.shutdown(Shutdown::Both);
             let _ = receiving.shutdown(Shutdown::Both);
         }
@@ -59,8 +59,8 @@ fn flow(listener: &TcpListener, at: SocketAddr) -> Result<(TcpStream, TcpStream)
     Ok((sending, receiving))
 }
 
-/// Lets `count` flows send from one namespace to another, where the receiver has this address. Calls `wait`
-/// with each of the two times; an error of `wait` ends the run early.
+/// Lets `count` flows send from one namespace to another, in which the receiver has this address. Calls
+/// `wait` with each of the two times. An error of `wait` ends the run early.
 ///
 /// # Errors
 /// There is no path between the hosts, or `wait` failed.

@@ -1,5 +1,5 @@
-//! `rps`: a few TCP flows through a router, by the distribution of received packets over the processors. With
-//! a hash, all of a few flows may meet at one processor.
+//! `rps`: a few TCP flows through a router, by the policy that distributes received packets over the
+//! processors. With a hash, all of a few flows may be mapped to the same processor.
 
 mod flows;
 mod net;
@@ -29,10 +29,11 @@ use net::{ADDRESSES, Net, mask, mask_of};
 /// Interval at which the experiment checks for an interruption.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Version of the JSON. It increases when a field changes its meaning or disappears, not when one is added.
+/// Version of the JSON. It increases when a field changes its meaning or is removed, not when a field is
+/// added.
 const SCHEMA: u32 = 2;
 
-/// Throughput of some flows under a policy.
+/// Throughput of a number of flows under a policy.
 #[derive(Clone, Debug, Serialize)]
 struct PolicyResult {
     policy: Policy,
@@ -80,7 +81,7 @@ struct RpsEnvironment {
 }
 
 impl RpsEnvironment {
-    /// Makes the network. This process must have one thread.
+    /// Makes the network. This process must be single-threaded.
     fn make(options: &RpsOptions) -> Result<RpsEnvironment> {
         let times = (seconds("warmup", options.warmup)?, seconds("duration", options.duration)?);
         let processors = thread::available_parallelism().map_or(1, usize::from);
@@ -104,10 +105,10 @@ impl RpsEnvironment {
     }
 }
 
-/// Runs the experiment in namespaces of its own. This process must have one thread.
+/// Runs the experiment in its own namespaces. This process must be single-threaded.
 ///
 /// # Errors
-/// A privilege or iproute2 is missing, or there was an interruption.
+/// A privilege or iproute2 is missing, or the user interrupted the experiment.
 pub fn run(options: &RpsOptions) -> Result<Findings> {
     let ready = RpsEnvironment::make(options)?;
     if !options.server_threads.is_empty() {
@@ -121,7 +122,7 @@ pub fn run(options: &RpsOptions) -> Result<Findings> {
         .collect();
     let mut carried = vec![[Vec::new(), Vec::new()]; cells.len()];
     let RpsEnvironment { net, mask, times, .. } = &ready;
-    // Policies take turns, so that disturbances of the machine affect all of them.
+    // Policies take turns, so that a disturbance of the machine affects all of them.
     for _ in 0..options.repetitions {
         let mut steering: Option<(Policy, Vec<Steering>)> = None;
         for (&(policy, count), directions) in cells.iter().zip(&mut carried) {
@@ -186,7 +187,7 @@ fn findings(options: &RpsOptions, ready: &RpsEnvironment, results: &[PolicyResul
     findings
 }
 
-/// Describes the path of the packets and their distribution, in words.
+/// Describes the path of the packets and how they are distributed over processors.
 fn describe_path(options: &RpsOptions, ready: &RpsEnvironment, processors: usize) -> String {
     let nat =
         ready.net.nat.map_or("routing".to_owned(), |program| format!("addresses translated ({program})"));
@@ -196,7 +197,7 @@ fn describe_path(options: &RpsOptions, ready: &RpsEnvironment, processors: usize
     )
 }
 
-/// The common parts of both kinds of findings, with published results.
+/// Adds the parts common to both kinds of findings, including published results.
 fn reported(
     options: &RpsOptions,
     ready: &RpsEnvironment,

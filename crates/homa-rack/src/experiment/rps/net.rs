@@ -1,4 +1,4 @@
-//! Two hosts and a router between them, in namespaces that disappear when no process has them open.
+//! Two hosts and a router between them, in namespaces that disappear when no process holds them open.
 
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -23,12 +23,13 @@ pub struct Net {
     /// The hosts' namespaces.
     pub hosts: [OwnedFd; 2],
     router: OwnedFd,
-    /// The program that made the router translate addresses; `None` if it only routes.
+    /// The program with which address translation was set up at the router; `None` if the router only routes.
     pub nat: Option<&'static str>,
 }
 
 impl Net {
-    /// Makes the network. With `nat`, the router translates addresses, if there is a program to set that up.
+    /// Makes the network. With `nat`, the router translates addresses, if a program to set this up is
+    /// installed.
     ///
     /// # Errors
     /// A privilege or iproute2 is missing.
@@ -42,11 +43,11 @@ impl Net {
         Ok(Net { hosts, router, nat })
     }
 
-    /// Distributes the received packets of each device over the processors of this mask, for as long as the
-    /// returned values live.
+    /// Distributes the received packets of each device over the processors of this mask, while the returned
+    /// values exist.
     ///
     /// # Errors
-    /// The kernel has no RPS or refuses the program, a privilege is missing, or /sys cannot be mounted.
+    /// The kernel lacks RPS or rejects the program, a privilege is missing, or /sys cannot be mounted.
     pub fn steer(&self, policy: Policy, mask: &str) -> Result<Vec<Steering>> {
         self.by_kernel(if policy == Policy::Rps { mask } else { "0" })?;
         let policy = match policy {
@@ -63,7 +64,7 @@ impl Net {
             })?
             .with_context(|| format!("cannot measure {policy}"))
         };
-        // The router's devices share one state, like all devices of a machine in the patch that introduced
+        // The router's devices share one state, as all devices of a machine do in the patch that introduced
         // `sparse`.
         Ok(vec![
             attach(&self.router, &ROUTER_DEVICES)?,
@@ -88,7 +89,7 @@ impl Net {
     }
 }
 
-/// Runs `work` in a namespace, in a thread of its own. Sockets that `work` makes stay in the namespace.
+/// Runs `work` in a namespace, on a thread of its own. Sockets that `work` creates stay in the namespace.
 ///
 /// # Errors
 /// The privilege to enter the namespace is missing.
@@ -99,13 +100,13 @@ pub fn run_in_namespace<T: Send>(namespace: &OwnedFd, work: impl FnOnce() -> T +
     })
 }
 
-/// Makes a link from the router, in whose namespace this thread is, to a host.
+/// Makes a link from the router, whose namespace this thread is in, to a host.
 fn cable(side: usize, host: &OwnedFd, mtu: u32) -> Result<()> {
     let there = format!("/proc/{}/fd/{}", std::process::id(), host.as_raw_fd());
     let (device, gateway) = (ROUTER_DEVICES[side], GATEWAYS[side]);
     ip(&format!("link add {device} mtu {mtu} type veth peer name {HOST_DEVICE} mtu {mtu} netns {there}"))?;
     ip(&format!("addr add {gateway}/24 dev {device}"))?;
-    // With offloads the router would receive segments of 64 KB instead of packets.
+    // With offloads, the router would receive segments of 64 KB instead of packets.
     homa_driver::put_offloads_off(device).context("cannot switch the offloads of a veth off")?;
     ip(&format!("link set {device} up"))
 }
@@ -120,16 +121,16 @@ fn configure_device(side: usize) -> Result<()> {
     ip(&format!("route add default via {gateway}"))
 }
 
-/// Makes this thread's namespace a router. Returns the program that translates addresses, if `nat` and there
-/// is one.
+/// Makes this thread's namespace a router. Returns the program with which address translation was set up, if
+/// `nat` is true and such a program is installed.
 fn forward(nat: bool) -> Result<Option<&'static str>> {
     std::fs::write("/proc/sys/net/ipv4/ip_forward", "1")
         .context("cannot make a router, since /proc/sys cannot be written")?;
     Ok(if nat { translate() } else { None })
 }
 
-/// Makes the router in this thread's namespace put its own address on forwarded packets. Returns the program
-/// that did it.
+/// Makes the router in this thread's namespace replace the source address of forwarded packets with its own.
+/// Returns the program that set this up.
 fn translate() -> Option<&'static str> {
     let iptables: &[&str] = &["-t", "nat", "-A", "POSTROUTING", "-j", "MASQUERADE"];
     let nft: &[&str] = &[
@@ -157,7 +158,8 @@ fn steer_device(device: &str, mask: &str) -> Result<()> {
     Ok(())
 }
 
-/// The mask of the first processors in the kernel's notation: words of 32 bits, the highest first.
+/// Returns the mask of the first `processors` processors in the kernel's notation: words of 32 bits, the most
+/// significant first.
 pub fn mask_of(processors: usize) -> String {
     let words = processors.div_ceil(32).max(1);
     let word = |index: usize| {
@@ -168,10 +170,10 @@ pub fn mask_of(processors: usize) -> String {
     (0..words - 1).rev().fold(first, |mask, index| format!("{mask},{:08x}", word(index)))
 }
 
-/// The processors of a mask.
+/// Returns the processors in a mask.
 ///
 /// # Errors
-/// The text is no mask, or the mask has more processors than a policy supports.
+/// The text is not a mask, or the mask has more processors than a policy supports.
 fn cores_of(mask: &str) -> Result<Cores> {
     let words = mask.rsplit(',').map(|word| u32::from_str_radix(word, 16));
     let words: Vec<u32> =

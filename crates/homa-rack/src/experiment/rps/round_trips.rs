@@ -1,5 +1,5 @@
-//! Lone round trips of short messages over Homa and over TCP, by the distribution of received packets and the
-//! number of server threads.
+//! Round trips of short messages over Homa and over TCP, one RPC at a time, by steering policy and number of
+//! server threads.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -27,10 +27,10 @@ use super::{RpsEnvironment, Spread, describe_path, reported};
 use crate::experiment::options::{Policy, RpsOptions};
 use crate::experiment::setup::PROTOCOLS;
 
-/// Bytes of a request and of its answer, as in the published table.
+/// Size of a request and of its answer in bytes, as in the published table.
 const BYTES: u32 = 100;
 
-/// Round trips of a protocol to a server with some number of threads, under a policy.
+/// Round trips of a protocol to a server with a given number of threads, under a policy.
 #[derive(Clone, Debug, Serialize)]
 struct RoundTrips {
     policy: Policy,
@@ -43,7 +43,7 @@ struct RoundTrips {
 /// Measures all combinations on a network.
 ///
 /// # Errors
-/// A server cannot be started or reached, an RPC failed, or there was an interruption.
+/// A server cannot be started or reached, an RPC failed, or the user interrupted the experiment.
 pub fn run(options: &RpsOptions, ready: &RpsEnvironment) -> Result<Findings> {
     let mut progress = Progress::new(ready.total(options, options.server_threads.len() * PROTOCOLS.len())?);
     let mut all: Vec<RoundTrips> = Vec::new();

@@ -1,4 +1,5 @@
-//! Cells of several workloads and buffers: each pair is measured on a rack of its own, one after the other.
+//! Cells for several workloads and buffers. Each combination is measured on its own rack, one after the
+//! other.
 
 use std::collections::HashSet;
 use std::hash::Hash;
@@ -16,7 +17,7 @@ use crate::experiment::setup;
 use crate::experiment::testbed::Testbed;
 use crate::spec::SwitchKind;
 
-/// A workload on a rack with one buffer.
+/// A workload on a rack with a given buffer.
 #[derive(Clone, Debug)]
 pub struct Cell {
     /// The options, restricted to this workload, buffer and rate.
@@ -31,7 +32,7 @@ impl Cell {
         format!("{}, buffer {}", self.options.messages.workload, self.options.common.build.buffer)
     }
 
-    /// Prefix of the names of loads; empty for the only cell.
+    /// Returns the prefix for the names of loads, empty if this is the only cell.
     pub fn prefix(&self) -> String {
         if self.is_only { String::new() } else { format!("{}: ", self.name()) }
     }
@@ -42,7 +43,7 @@ impl Cell {
 /// # Errors
 /// A list is invalid, a workload does not exist, or a running rack is named although there are several cells.
 pub fn cells(options: &VsTcpOptions) -> Result<Vec<Cell>> {
-    // The name of a file may contain a comma.
+    // A file name may contain a comma.
     let is_file = Path::new(&options.messages.workload).exists();
     let workloads: Vec<&str> = if is_file {
         vec![&options.messages.workload]
@@ -84,7 +85,7 @@ pub fn cells(options: &VsTcpOptions) -> Result<Vec<Cell>> {
     Ok(cells)
 }
 
-/// Checks the switch of a cell: a buffer given as a time may be less than a packet at a lower rate.
+/// Checks the switch of a cell: a buffer given as a time may be smaller than a packet if the rate is low.
 fn check_switch(cell: &Cell) -> Result<()> {
     let common = &cell.options.common;
     let spec = common.build.spec("");
@@ -116,11 +117,11 @@ struct FailedCell {
     error: String,
 }
 
-/// Runs all cells, the first one on the existing rack.
+/// Runs all cells. The first one uses the existing rack.
 ///
 /// # Errors
-/// Ctrl-C, or the first cell failed, so that there are no results. Failures of other cells are part of the
-/// findings.
+/// The user pressed Ctrl-C, or the first cell failed, so that there are no results. Failures of other cells
+/// are reported in the findings.
 pub fn run(testbed: &mut Testbed, cells: &[Cell]) -> Result<Findings> {
     if let [only] = cells {
         return Ok(of_cell(testbed, only)?.findings);
@@ -144,7 +145,7 @@ fn on_its_rack(testbed: &mut Testbed, cell: &Cell, is_first: bool) -> Result<Cel
     }
     let before = testbed.event_position();
     let mut found = of_cell(testbed, cell)?;
-    // The events of all cells are reported again from the testbed.
+    // The testbed reports the events of all cells again.
     let warnings = found.findings.warnings.clone();
     testbed.report_since(before, &mut found.findings);
     found.findings.warnings = warnings;
@@ -162,7 +163,7 @@ impl FailedCell {
     }
 }
 
-/// The findings of all cells: the table, followed by each cell's findings.
+/// Merges the findings of all cells: the table, followed by each cell's findings.
 fn merge_findings(
     options: &VsTcpOptions,
     found: Vec<(String, CellFindings)>,

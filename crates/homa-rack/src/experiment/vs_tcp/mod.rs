@@ -1,4 +1,4 @@
-//! Homa compared with TCP: the same messages at the same times, over each contender in turn.
+//! Homa compared with TCP: the same messages at the same times, with each contender in turn.
 
 mod cells;
 mod sections;
@@ -32,8 +32,8 @@ use super::testbed::{Load, LoadResult, Machine, Testbed};
 use super::{framing, simulation, steady};
 use crate::spec::Spec;
 
-/// Distance between the TCP ports of two contenders at every host; it exceeds the maximum number of server
-/// ports of a host.
+/// Offset between the TCP ports of two contenders at each host. It exceeds the maximum number of server ports
+/// of a host.
 const PORT_STEP: u16 = 100;
 
 /// CSS classes of TCP, by congestion control.
@@ -55,7 +55,7 @@ pub struct Contender {
 }
 
 impl Contender {
-    /// Homa, and TCP with each of these congestion controls.
+    /// Returns Homa, and TCP with each of these congestion controls.
     fn all(ways: &[Congestion]) -> Vec<Contender> {
         let name = |protocol: Protocol| (protocol.title().to_owned(), protocol.name().to_owned());
         let (title, key) = name(Protocol::Homa);
@@ -108,11 +108,11 @@ pub struct Repetition {
     pub queue: Vec<QueueSample>,
 }
 
-/// The accumulated results of a contender.
+/// The results of a contender added up so far.
 struct ContenderTotal {
     contender: Contender,
     tally: Tally,
-    /// Round trips of the short messages, nanoseconds.
+    /// Round trips of the short messages, in nanoseconds.
     short_ns: Vec<u64>,
     machines: Vec<Machine>,
 }
@@ -129,15 +129,15 @@ pub struct Plan<'a> {
     /// Message sizes.
     pub workload: Workload,
     spec: Spec,
-    /// Measured time of a contender in a repetition.
+    /// Measured time of each contender per repetition.
     pub measured: Duration,
-    /// Load before the measured time.
+    /// Duration of the load before the measured time.
     pub warmup: Duration,
-    /// Share of each link's rate, headers included.
+    /// Load as a share of each link's rate, headers included.
     pub load: f64,
-    /// Request payload of each host, 10^9 bits per second.
+    /// Request payload of each host, in 10^9 bits per second.
     gbps: f64,
-    /// Whether the measured time begins and ends when ideal links would be nearly empty: see [`steady`].
+    /// Whether the measured time starts and ends when ideal links would be nearly empty: see [`steady`].
     pub is_between_quiet_moments: bool,
 }
 
@@ -175,7 +175,7 @@ impl<'a> Plan<'a> {
         &self.cell.options
     }
 
-    /// Sets the offered share of each link's rate from now on.
+    /// Sets the load, as a share of each link's rate, from now on.
     pub fn set_load(&mut self, load: f64) {
         let Spec { rate_bps, mtu, .. } = self.spec;
         self.load = load;
@@ -183,7 +183,7 @@ impl<'a> Plan<'a> {
             framing::gbps_of_load(load, rate_bps, &self.workload, mtu, self.cell.options.messages.one_way);
     }
 
-    /// The load of a repetition, counted from 1.
+    /// Returns the load of a repetition. Repetitions are counted from 1.
     ///
     /// # Errors
     /// The load is zero.
@@ -252,7 +252,7 @@ fn simulate(
     simulation::simulate(&ask, runs)
 }
 
-/// The options in JSON.
+/// Returns the options as JSON.
 fn config(plan: &Plan<'_>) -> Value {
     let options = &plan.cell.options;
     let mut config = harness::config(&plan.spec, &options.common, &options.messages, &plan.workload);
@@ -345,7 +345,7 @@ fn summary(plan: &Plan<'_>) -> String {
     )
 }
 
-/// The protocols with their settings, and the repetitions, in words.
+/// Describes the protocols with their settings, and the repetitions.
 fn carriers(common: &CommonOptions) -> String {
     format!(
         "Homa over {}, TCP {} with {} connections to each host; seed {}, {} times {} s",

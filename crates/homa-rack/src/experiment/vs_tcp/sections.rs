@@ -12,7 +12,8 @@ use crate::experiment::by_size;
 use crate::experiment::links::Links;
 use crate::experiment::testbed::Machine;
 
-/// Column heads of ratios over Homa, one for each TCP. The only TCP's head has no prefix.
+/// Returns the column heads of ratios to Homa, one per TCP variant. If there is only one variant, its head
+/// has no prefix.
 fn ratio_heads<'a>(runs: &'a [ContenderRuns], name: &str) -> impl Iterator<Item = String> + use<'a> {
     let name = name.to_owned();
     let tcp = runs.iter().filter(|ran| ran.contender.protocol == Protocol::Tcp);
@@ -103,11 +104,12 @@ pub fn shorts(runs: &[ContenderRuns], totals: &[ContenderTotal], repetitions: &[
     }
 }
 
-/// Shares at which a CDF is drawn, denser in the tail.
+/// Shares at which a CDF is drawn; they are denser in the tail.
 const SHARES: [f64; 15] = [0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999];
 
 fn cdf(totals: &[ContenderTotal]) -> Chart {
-    // The scale is logarithmic in the share of slower messages, so that each further nine has the same width.
+    // The scale is logarithmic in the share of slower messages, so that each additional nine has the same
+    // width.
     let place = |share: f64| if share >= 0.999 { 1.0 } else { -(1.0 - share).log10() / 3.0 };
     let curve = |total: &ContenderTotal| {
         let mut sorted = total.short_ns.clone();
@@ -134,7 +136,7 @@ fn cdf(totals: &[ContenderTotal]) -> Chart {
     }
 }
 
-/// The conditions, which show whether the network was the limit.
+/// Makes the section on the conditions, which show whether the network was the bottleneck.
 pub fn conditions(runs: &[ContenderRuns], totals: &[ContenderTotal]) -> Section {
     let mut table = Table::new(&[""]);
     table.head.extend(runs.iter().map(|ran| ran.contender.title.clone()));

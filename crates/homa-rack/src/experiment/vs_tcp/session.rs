@@ -1,4 +1,4 @@
-//! The measurement of a cell: agents of all contenders in every host, and repetitions in which the contenders
+//! The measurement of a cell: agents of all contenders in each host, and repetitions in which the contenders
 //! take turns.
 
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::experiment::testbed::Testbed;
 
 /// A measurement in progress.
 pub struct Session<'a> {
-    /// The plan. Changes take effect with the next repetition.
+    /// The plan. Changes take effect at the next repetition.
     pub plan: Plan<'a>,
     agents: Vec<Agents>,
     totals: Vec<ContenderTotal>,
@@ -42,10 +42,10 @@ pub struct CellResults<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Starts the agents, and measures Homa's round trips without load for `unloaded_time`.
+    /// Starts the agents, and measures Homa's unloaded round trips for `unloaded_time`.
     ///
     /// # Errors
-    /// Ctrl-C, or a process or the rack has ended.
+    /// The user pressed Ctrl-C, or a process or the rack has ended.
     pub fn start(testbed: &mut Testbed, plan: Plan<'a>, unloaded_time: Duration) -> Result<Session<'a>> {
         let options = &plan.cell.options;
         let contenders = Contender::all(&options.common.cc);
@@ -64,11 +64,11 @@ impl<'a> Session<'a> {
         self.agents.len()
     }
 
-    /// Runs the same load on all contenders in turn. Returns the results of this repetition, in the order of
+    /// Runs the same load on each contender in turn. Returns the results of this repetition, in the order of
     /// the contenders.
     ///
     /// # Errors
-    /// Ctrl-C, or a process or the rack has ended.
+    /// The user pressed Ctrl-C, or a process or the rack has ended.
     pub fn repeat(&mut self, testbed: &mut Testbed, text: &str) -> Result<&[Repetition]> {
         let number = (self.repetitions.len() / self.agents.len()) as u32 + 1;
         let load = self.plan.load(number)?;
@@ -97,7 +97,7 @@ impl<'a> Session<'a> {
     /// Ends the agents, and returns the results.
     ///
     /// # Errors
-    /// A host's agent has ended.
+    /// A host's agent has exited.
     pub fn finish(self, testbed: &Testbed) -> Result<CellResults<'a>> {
         let Session { plan, mut agents, totals, repetitions, unloaded } = self;
         let switch = testbed.switch_stats();
@@ -115,7 +115,7 @@ impl<'a> Session<'a> {
 }
 
 impl CellResults<'_> {
-    /// Slowdown by size, round trips of short messages, and conditions.
+    /// Returns the sections: slowdown by size, round trips of short messages, and conditions.
     pub fn sections(&self) -> Vec<Section> {
         vec![
             sections::slowdowns(&self.runs, &self.plan.workload),
@@ -136,7 +136,7 @@ impl CellResults<'_> {
         findings.warnings
     }
 
-    /// All results in JSON.
+    /// Returns all results as JSON.
     pub fn json(&self, experiment: &str) -> Value {
         let CellResults { plan, runs, repetitions, unloaded, hosts, switch, .. } = self;
         let mut json =
@@ -149,7 +149,7 @@ impl CellResults<'_> {
     }
 }
 
-/// Starts the agents of all contenders. Each TCP has its own ports.
+/// Starts the agents of all contenders. Each TCP variant has its own ports.
 fn start(testbed: &Testbed, options: &VsTcpOptions, contenders: &[Contender]) -> Result<Vec<Agents>> {
     let start = |(index, contender): (u16, &Contender)| {
         let mut setup = setup(testbed.spec(), &options.common, &options.messages, contender.protocol);
@@ -162,8 +162,8 @@ fn start(testbed: &Testbed, options: &VsTcpOptions, contenders: &[Contender]) ->
     (0..).zip(contenders).map(start).collect()
 }
 
-/// The order of contenders in a repetition. It is reversed in every second one, so that no contender always
-/// follows the same one.
+/// Returns the order of the contenders in a repetition. Every second repetition reverses the order, so that
+/// no contender always follows the same other contender.
 fn turns(repetition: u32, contenders: usize) -> Vec<usize> {
     let forward = 0..contenders;
     if repetition % 2 == 1 { forward.collect() } else { forward.rev().collect() }

@@ -1,4 +1,4 @@
-//! The table of all cells: Homa's main metrics, with the published values.
+//! The table of all cells: Homa's main metrics, with published values.
 
 use homa_bench::tcp::Congestion;
 use homa_report::findings::{Section, Table};
@@ -17,15 +17,15 @@ pub struct Entry {
     pub buffer: String,
     /// Rate of every link, in bits per second.
     pub rate_bps: u64,
-    /// Homa's numbers.
+    /// Homa's figures.
     pub homa: ContenderFigures,
-    /// The numbers of TCP with each congestion control.
+    /// The figures of TCP with each congestion control.
     pub tcp: Vec<Rival>,
-    /// Published numbers of Linux Homa under this workload.
+    /// Published figures of Linux Homa for this workload.
     pub published: Option<Published>,
 }
 
-/// The numbers of a contender over all repetitions.
+/// The figures of a contender over all repetitions.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ContenderFigures {
     /// Mean slowdown of all messages.
@@ -34,11 +34,11 @@ pub struct ContenderFigures {
     pub largest: Option<BinSummary>,
     /// See [`Run::completed_fraction`](homa_bench::compare::results::Run::completed_fraction).
     pub answered_share: Option<f64>,
-    /// Average number of busy processors, for any process.
+    /// Average number of processors kept busy by all processes.
     pub cores_busy: f64,
 }
 
-/// The numbers of a TCP, and its ratios to Homa.
+/// The figures of one TCP variant, and its ratios to Homa.
 #[derive(Clone, Debug, Serialize)]
 pub struct Rival {
     /// Congestion control.
@@ -50,7 +50,7 @@ pub struct Rival {
     pub short_p50_ratio: Option<Spread>,
     /// 99th percentile of the round trips of short messages, divided by Homa's.
     pub short_p99_ratio: Option<Spread>,
-    /// The contender's own numbers.
+    /// The contender's own figures.
     #[serde(flatten)]
     pub numbers: ContenderFigures,
 }
@@ -68,7 +68,7 @@ pub struct Spread {
     pub count: usize,
 }
 
-/// Published ratios of TCP's round trips of short messages to Homa's.
+/// Published ratios of the round trips of short messages, TCP's to Homa's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Published {
     /// Ratio of the medians.
@@ -77,7 +77,7 @@ pub struct Published {
     pub short_p99_ratio: f64,
 }
 
-/// Numbers of the ATC 2021 paper by workload, with messages of at most 1 MB.
+/// Figures of the ATC 2021 paper by workload, with messages of at most 1 MB.
 const PUBLISHED: [(&str, Published); 4] = [
     ("w2", Published { short_p50_ratio: 3.5, short_p99_ratio: 72.0 }),
     ("w3", Published { short_p50_ratio: 4.6, short_p99_ratio: 52.0 }),
@@ -86,14 +86,14 @@ const PUBLISHED: [(&str, Published); 4] = [
 ];
 
 impl Published {
-    /// The published numbers of a workload; `None` if there are none.
+    /// Returns the published figures for a workload, or `None` if there are none.
     pub fn of(workload: &str) -> Option<Published> {
         PUBLISHED.iter().find(|(name, _)| *name == workload).map(|&(_, published)| published)
     }
 }
 
 impl Spread {
-    /// The spread of these values; `None` if there are none.
+    /// Returns the spread of these values, or `None` if there are none.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_unstable_by(f64::total_cmp);
@@ -162,14 +162,15 @@ impl Entry {
         format!("{}, {}", self.workload, self.buffer)
     }
 
-    /// The numbers of all contenders, with their titles.
+    /// Returns the figures of all contenders, with their titles.
     fn columns(&self) -> impl Iterator<Item = (&str, &ContenderFigures)> {
         let tcp = self.tcp.iter().map(|rival| (rival.title.as_str(), &rival.numbers));
         [("Homa", &self.homa)].into_iter().chain(tcp)
     }
 }
 
-/// The table, divided into parts that fit a terminal. All cells must have the same contenders.
+/// Renders the table, divided into parts that fit the width of a terminal. All cells must have the same
+/// contenders.
 pub fn sections(entries: &[&Entry]) -> Vec<Section> {
     let section = |heading: &str, text: &str, table: Table| Section {
         heading: heading.to_owned(),
