@@ -23,7 +23,7 @@ impl<'m> Arrivals<'m> {
         Arrivals(nodes.map(|node| Replay::new(node.host_records(), Load::default())).collect())
     }
 
-    /// The arrivals at a node from one time, inclusive, to another, exclusive.
+    /// Returns the arrivals at a node from one time, inclusive, to another, exclusive.
     pub(crate) fn between(&self, node: NodeId, from_ns: u64, until_ns: u64) -> Load {
         let Some(of) = self.0.get(usize::from(node)) else { return Load::default() };
         of.behind(of.index(until_ns)).less(of.behind(of.index(from_ns)))

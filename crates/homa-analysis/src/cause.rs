@@ -2,7 +2,7 @@
 
 macro_rules! causes {
     ($($(#[doc = $doc:literal])+ $name:ident, $label:literal, $kind:ident, $says:literal, $hint:literal;)+) => {
-        /// The cause of a nanosecond of an RPC's duration.
+        /// The cause to which a nanosecond of an RPC's duration is attributed.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum Cause {
@@ -10,30 +10,30 @@ macro_rules! causes {
         }
 
         impl Cause {
-            /// Every cause, in the order of an RPC's path.
+            /// All causes, in the order of an RPC's path.
             pub const ALL: &'static [Cause] = &[$(Cause::$name),+];
             /// Number of causes.
             pub const COUNT: usize = Cause::ALL.len();
 
-            /// Its stable name, in lower case with underscores.
+            /// Returns the stable name, in lower case with underscores.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Cause::$name => $label,)+ }
             }
 
-            /// How much of this cause an undisturbed RPC has.
+            /// Returns how much of this cause an undisturbed RPC has.
             #[must_use]
             pub const fn kind(self) -> Kind {
                 match self { $(Cause::$name => Kind::$kind,)+ }
             }
 
-            /// The cause as the end of a sentence that gives its share of the delay.
+            /// Returns the cause as the end of a sentence that states its share of the delay.
             #[must_use]
             pub const fn says(self) -> &'static str {
                 match self { $(Cause::$name => $says,)+ }
             }
 
-            /// The remedy.
+            /// Returns the remedy.
             #[must_use]
             pub const fn hint(self) -> &'static str {
                 match self { $(Cause::$name => $hint,)+ }
@@ -43,8 +43,8 @@ macro_rules! causes {
 }
 
 impl Cause {
-    /// Whether the cause is a symptom of a late driving thread. Which of these causes appears depends on the
-    /// thread's work at that moment, so at one host they count as one cause.
+    /// Returns whether the cause is a symptom of a late driving thread. It depends on the thread's work at
+    /// that time which of these causes appears, so they count as one cause for each host.
     #[must_use]
     pub const fn is_late_thread(self) -> bool {
         use Cause::{GrantLate, NotRunning, ReadGap, SenderLate, Submit, Wakeup};
@@ -55,7 +55,7 @@ impl Cause {
 /// How much of a cause an undisturbed RPC has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// All of it: unavoidable by definition.
+    /// All of it: the cause is unavoidable.
     Inherent,
     /// As much as the least disturbed RPCs of its size.
     Usual,
@@ -68,8 +68,8 @@ causes! {
     Submit, "submit", Usual,
         "a message waited between the application's call and the endpoint",
         "the driving thread was busy or asleep: give it a core of its own, or configure more endpoints";
-    /// The packet could have been sent, but packets of other messages went first: SRPT or the FIFO share, on
-    /// a busy link.
+    /// The packet could have been sent, but packets of other messages had precedence on a busy link, because
+    /// of SRPT or the FIFO share.
     SenderQueue, "sender_queue", Avoidable,
         "packets of other messages went first at the sender (SRPT)",
         "the sender's link is busy: spread its load over more hosts or a faster link; long messages wait by design";
@@ -89,8 +89,8 @@ causes! {
     SenderLate, "sender_late", Usual,
         "the sender could have sent and did not: its endpoint was not driven",
         "the driving thread was busy or not scheduled: see `homa jitter` and `homa doctor` on that host";
-    /// The sender had used up its grant, and the next one was sent as soon as its bytes had arrived: one
-    /// round trip per window.
+    /// The sender had used up its grant, and the next grant was sent as soon as the granted bytes had
+    /// arrived: one round trip per window.
     GrantWindow, "grant_window", Avoidable,
         "the sender had sent its whole window and the next grant was still on its way: the window is too small",
         "raise the window and the unscheduled bytes to those of a round trip: see `homa trace rtt-bytes`";
@@ -98,7 +98,7 @@ causes! {
     GrantChoice, "grant_receiver_choice", Avoidable,
         "the receiver granted to other messages first, or was at its limit (SRPT, overcommitment)",
         "long messages wait by design; a larger overcommitment or max_incoming keeps more senders busy";
-    /// The receiver could have granted, granted nothing to other messages, and did nothing.
+    /// The receiver could have granted, did not grant to other messages, and did nothing.
     GrantLate, "grant_receiver_late", Avoidable,
         "the receiver could have granted and did not: its endpoint was not driven",
         "the driving thread was busy or not scheduled: see `homa jitter` and `homa doctor` on that host";
@@ -106,27 +106,28 @@ causes! {
     SendBatch, "send_batch", Usual,
         "packets waited in the sender for their burst to go to the driver",
         "the driver's send call is slow: see `homa trace delays`";
-    /// From there until the device sent it.
+    /// From the end of [`Cause::SendBatch`] until the device sent the packet.
     DeviceOut, "device_out", Usual,
         "packets waited in the sender's kernel or device",
         "other traffic fills the device's queue (lower max_nic_backlog_ns, or configure the right link rate), or another process occupies the core on which the kernel sends: see `homa jitter`";
-    /// Propagation and serialisation: the minimum time of such packets on that path.
+    /// Propagation and serialization: the minimum time of similar packets on the same path.
     Network, "network", Inherent,
         "the network's own delay",
         "only a shorter or faster network helps";
-    /// Time in a switch's port beyond the minimum.
+    /// Time in excess of the minimum in a switch's port.
     SwitchQueue, "switch_queue", Avoidable,
         "packets waited in a switch's queue",
         "that port is overloaded by unscheduled traffic, or by traffic of a wrong priority: check its senders, and whether the switch keeps priorities";
-    /// Time beyond the minimum on a part of the path where no trace separates the switch from the hosts.
+    /// Time in excess of the minimum on a part of the path where no trace separates the switch from the
+    /// hosts.
     NetworkQueue, "network_queue", Avoidable,
         "packets waited in a queue between sender and receiver",
         "record a switch's trace or device time stamps to find the queue";
-    /// The packet was at the receiver's device, and its driver was not read.
+    /// The packet was at the receiver's device, but the driver was not being read.
     ReadGap, "read_gap", Usual,
         "packets waited at the receiver until its driver was read",
         "the driving thread polls too seldom, sleeps, or shares its core: busy-poll, or give it a core of its own";
-    /// The driving thread was not running, although it was not asleep.
+    /// The driving thread was not running although it was not asleep.
     NotRunning, "not_running", Avoidable,
         "the driving thread was stopped or preempted",
         "another process has that core, or it was stopped: pin the process to cores of its own, see `homa jitter`";
@@ -138,7 +139,7 @@ causes! {
     LossWait, "loss_wait", Avoidable,
         "a packet was lost, and its receiver waited before it sent RESEND",
         "find where packets are dropped: `homa trace lost`";
-    /// The whole message had arrived, and the application had not yet requested it.
+    /// The whole message had arrived, but the application had not yet requested it.
     AppQueue, "app_queue", Usual,
         "complete messages waited for the application to take them",
         "the application is busy: more threads or more servers";

@@ -1,5 +1,5 @@
-//! The packets around a packet: those before it at its sender, in front of it in the switch, and at its
-//! receiver while it waited.
+//! The packets that compete with a packet: those sent before it at its sender, those in front of it in the
+//! switch, and those processed at its receiver while it waited.
 
 use std::collections::HashMap;
 
@@ -11,21 +11,21 @@ use crate::model::{Model, ModelTime, NO_NODE, Packet};
 /// Packets of one RPC that delayed a packet of another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompetingRpc {
-    /// The RPC, by its id at the client; 0: no Homa packets.
+    /// The RPC's ID at the client; 0 for packets of other protocols.
     pub rpc: u64,
     /// Number of packets.
     pub packets: u32,
-    /// Their bytes, headers of Homa included.
+    /// Bytes of these packets, including Homa headers.
     pub bytes: u64,
-    /// Their lowest and highest priority.
+    /// The lowest and the highest priority of these packets.
     pub priorities: (u8, u8),
-    /// Packets among them of lower priority whose transmission began while the waiting packet was in the
-    /// queue.
+    /// Number of these packets that had a lower priority and whose transmission began while the waiting
+    /// packet was in the queue.
     pub inversions: u32,
 }
 
-/// The packets that the sender sent from `ready`, the time at which this packet could have been sent, until
-/// this packet was sent.
+/// Returns the packets that the sender sent after `ready`, the time at which this packet could have been
+/// sent, and before this packet.
 #[must_use]
 pub fn at_sender(model: &Model, packet: &Packet, ready: ModelTime) -> Vec<CompetingRpc> {
     let sender = model.rpcs[packet.rpc as usize].sender(packet.direction);
@@ -38,8 +38,8 @@ pub fn at_sender(model: &Model, packet: &Packet, ready: ModelTime) -> Vec<Compet
     rpcs.sorted()
 }
 
-/// The packets that left the packet's port of the switch while it was there. A lower priority counts as an
-/// inversion unless its transmission had begun when this packet arrived.
+/// Returns the packets that left the packet's port of the switch while the packet was there. A packet of
+/// lower priority counts as an inversion unless its transmission had begun when this packet arrived.
 #[must_use]
 pub fn in_switch(model: &Model, packet: &Packet) -> Vec<CompetingRpc> {
     let mut rpcs = CompetingRpcs::new(packet, model);
@@ -58,7 +58,7 @@ pub fn in_switch(model: &Model, packet: &Packet) -> Vec<CompetingRpc> {
     rpcs.sorted()
 }
 
-/// The packets that the receiver processed between this one's arrival, as early as it is recorded, and its
+/// Returns the packets that the receiver processed between this packet's first recorded arrival and its
 /// processing.
 #[must_use]
 pub fn at_receiver(model: &Model, packet: &Packet) -> Vec<CompetingRpc> {
@@ -83,7 +83,7 @@ fn ns(at: ModelTime) -> u64 {
 struct CompetingRpcs {
     own: u64,
     rpcs: Vec<CompetingRpc>,
-    /// Position of each RPC in `rpcs`: after a long queue there may be as many RPCs as packets.
+    /// Position of each RPC in `rpcs`. After a long queue there may be as many RPCs as packets.
     places: HashMap<u64, usize, FixedState>,
 }
 
@@ -110,7 +110,7 @@ impl CompetingRpcs {
         rpc_sum.inversions += u32::from(inverted);
     }
 
-    /// The competing RPCs, most bytes first.
+    /// Returns the competing RPCs, sorted by bytes in descending order.
     fn sorted(mut self) -> Vec<CompetingRpc> {
         self.rpcs.sort_by_key(|rpc_sum| (std::cmp::Reverse(rpc_sum.bytes), rpc_sum.rpc));
         self.rpcs

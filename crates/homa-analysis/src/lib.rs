@@ -1,9 +1,9 @@
-//! Answers from time traces: pure functions from dumps to results. No I/O, no clock, and no panic whatever a
-//! dump contains.
+//! Answers from time traces: pure functions from dumps to results. They do no I/O, read no clock, and never
+//! panic, whatever a dump contains.
 //!
 //! Ten million events should be analysed within seconds and a gigabyte of memory, of which the records alone
-//! take a third. The data structures are therefore flat, sorted vectors of small numbers, without allocations
-//! for single events.
+//! take a third. The data structures are therefore flat, sorted vectors of small numbers, without an
+//! allocation per event.
 #![forbid(unsafe_code)]
 
 pub mod align;

@@ -16,19 +16,19 @@ const IPV4_BYTES: u32 = 20;
 const IPV6_BYTES: u32 = 40;
 const UDP_BYTES: u32 = 8;
 
-/// Number of packets over which a rate is measured: enough that rounding times to nanoseconds does not
-/// matter, and few enough that they are back to back even in a network with little load.
+/// Number of packets over which a rate is measured. It is large enough to make the rounding of times to
+/// nanoseconds negligible, and small enough that packets are back to back even in a lightly loaded network.
 const WINDOW: u64 = 16;
-/// Percentage of the densest windows to ignore if packets seem closer together than they were on the link.
+/// Percentage of the densest windows to ignore if packets appear closer together than they were on the link.
 const SQUEEZED_PERCENT: usize = 1;
 
 /// The source of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RateSource {
-    /// An option of the user.
+    /// An option set by the user.
     Given,
-    /// Back-to-back departures from the switches' ports to hosts.
+    /// Back-to-back departures from those switch ports that lead to hosts.
     Switch,
     /// Back-to-back arrivals at devices.
     Device,
@@ -48,11 +48,11 @@ pub struct LinkRate {
 }
 
 impl LinkRate {
-    /// The given rate in bits per second, or else the rate of the densest packets. They are taken from
-    /// switches if there are any, else from devices, else from hosts, whose times are later and closer
-    /// together. `None` if there are too few packets.
+    /// Returns the given rate in bits per second, or else the rate of the densest packets. These are taken
+    /// from switches if there are any, else from devices, else from hosts. The times of hosts are later and
+    /// closer together. Returns `None` if there are too few packets.
     ///
-    /// `overhead_bytes`: bytes that a link adds to each packet, if known better than by [`overhead`].
+    /// `overhead_bytes`: bytes that a link adds to each packet, if known more precisely than by [`overhead`].
     #[must_use]
     pub fn of(model: &Model, given_bps: Option<u64>, overhead_bytes: Option<u32>) -> Option<LinkRate> {
         let overhead_bytes = overhead_bytes.unwrap_or_else(|| overhead(model));
@@ -65,7 +65,7 @@ impl LinkRate {
         })
     }
 
-    /// Transmission time of these packets, in nanoseconds.
+    /// Returns the transmission time of these packets, in nanoseconds.
     #[must_use]
     pub fn ns(&self, load: Load) -> f64 {
         (load.bytes + load.packets * u64::from(self.overhead_bytes)) as f64 * 8e9 / self.bps
@@ -77,18 +77,18 @@ impl LinkRate {
 pub struct Load {
     /// Number of packets.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub bytes: u64,
 }
 
 impl Load {
-    /// One packet of this length.
+    /// Returns the load of one packet of this length.
     #[must_use]
     pub const fn packet(length: u32) -> Load {
         Load { packets: 1, bytes: length as u64 }
     }
 
-    /// The load without `other`.
+    /// Returns the load without `other`.
     #[must_use]
     pub const fn less(self, other: Load) -> Load {
         Load {
@@ -105,9 +105,9 @@ impl std::ops::AddAssign for Load {
     }
 }
 
-/// Bytes that the hosts' links add to each packet, from the addresses of the hosts' peers. A peer with a UDP
-/// port is reached over UDP, a peer without one over IP alone. Simulated hosts have no addresses, and their
-/// links count IP alone.
+/// Returns the bytes that the hosts' links add to each packet, derived from the addresses of the hosts'
+/// peers. A peer with a UDP port is reached over UDP, and a peer without one directly over IP. Simulated
+/// hosts have no addresses; for their links, only IP is counted.
 #[must_use]
 pub fn overhead(model: &Model) -> u32 {
     let hosts = model.nodes.iter().filter(|node| node.kind == NodeKind::Host);
@@ -121,18 +121,18 @@ pub fn overhead(model: &Model) -> u32 {
     ETHERNET_BYTES + ip_bytes + if port == 0 { 0 } else { UDP_BYTES }
 }
 
-/// Arrivals over one link: times, with the packets and bytes up to each. Arrivals at the same time share an
-/// entry.
+/// Arrivals over one link: their times, with the packets and bytes up to each. Arrivals at the same time
+/// share an entry.
 #[derive(Default)]
 struct ArrivalWindow(VecDeque<(u64, u64, u64)>);
 
 impl ArrivalWindow {
-    /// Whether the last arrival was at this time.
+    /// Returns whether the last arrival was at this time.
     fn is_last(&self, ns: u64) -> bool {
         self.0.back().is_some_and(|entry| entry.0 == ns)
     }
 
-    /// Adds a packet. Returns the rate, in bytes per nanosecond, of the latest complete window.
+    /// Adds a packet. Returns the rate of the latest complete window, in bytes per nanosecond.
     fn add(&mut self, ns: u64, bytes: u64) -> Option<f64> {
         let (last, packets, sum) = self.0.back().copied().unwrap_or((0, 0, 0));
         if let Some(entry) = self.0.back_mut().filter(|_| last == ns) {
@@ -154,12 +154,13 @@ impl ArrivalWindow {
     }
 }
 
-/// The ports of switches that lead to hosts. For each port, it takes the share of departures that no later
-/// switch recorded; ports with at least half of the highest share count. One packet is no proof, because the
-/// records of similar packets may be confused. Not all packets are required, because hosts overwrite records.
+/// Returns the switch ports that lead to hosts. For each port, it computes the share of departures that no
+/// later switch recorded, and selects ports with at least half of the highest share. One packet is not
+/// enough, because the records of similar packets may be confused. Not all packets are required, because
+/// hosts overwrite records.
 fn ports_to_hosts(model: &Model) -> HashSet<(NodeId, u16), FixedState> {
     let since_ns = model.switches_remember_since_ns();
-    // For each port: packets of which it was the last port, and all departures.
+    // For each port, the packets for which it was the last port, and all departures.
     let mut counts: HashMap<(NodeId, u16), (u64, u64), FixedState> = HashMap::default();
     let came = |p: &&Packet| p.received.is_some() && p.entered.ns().is_some_and(|ns| ns >= since_ns);
     for packet in model.packets.iter().filter(came).filter(|p| p.left.is_some()) {
@@ -176,7 +177,7 @@ fn ports_to_hosts(model: &Model) -> HashSet<(NodeId, u16), FixedState> {
     counts.into_iter().filter(|(_, count)| leads(*count)).map(|(port, _)| port).collect()
 }
 
-/// The rate of the densest windows, in bits per second.
+/// Returns the rate of the densest windows, in bits per second.
 fn measured(model: &Model, source: RateSource, overhead: u32) -> Option<f64> {
     let (kind, of) = match source {
         RateSource::Given => return None,
@@ -198,11 +199,11 @@ fn measured(model: &Model, source: RateSource, overhead: u32) -> Option<f64> {
                     if of == NodeKind::Switch && !to_hosts.contains(&(number as NodeId, port)) {
                         continue;
                     }
-                    // Packets that are read together arrived at any time since the previous read.
+                    // Packets that are read together may have arrived at any time since the previous read.
                     let by_burst = source == RateSource::Arrivals && !exact;
                     let ns = if by_burst { read_ns } else { record.time };
                     let link = links.entry(port).or_default();
-                    // Departures from a port at the same time are one frame: a bundle.
+                    // Departures from a port at the same time belong to one frame, a bundle.
                     let in_frame = source == RateSource::Switch && link.is_last(ns);
                     let around = if in_frame { 0 } else { u64::from(overhead) };
                     let bytes = u64::from(packet_word_parts(record.a).1) + around;
@@ -219,7 +220,7 @@ fn measured(model: &Model, source: RateSource, overhead: u32) -> Option<f64> {
 /// The densest windows, in bytes per nanosecond.
 #[derive(Default)]
 struct DensestWindows {
-    /// Maximum over windows of exact times: nothing is denser than the link.
+    /// Maximum over windows of exact times. Nothing is denser than the link.
     exact: f64,
     /// All windows of inexact times.
     squeezed: Vec<f64>,
@@ -258,7 +259,7 @@ mod tests {
     #[test]
     fn the_densest_packets_show_the_rate() {
         let mut writer = Writer::new();
-        // 1,058 bytes in 1,058 ns each: 8 Gbit/s; then slower packets.
+        // 1,058 bytes in 1,058 ns each, which is 8 Gbit/s, and then slower packets.
         for index in 0..40_u32 {
             let received = 10_000 + u64::from(index) * (1_000 + IP_BYTES) * if index < 20 { 1 } else { 3 };
             writer.data(index * 944, u64::from(index) * 10, received);
@@ -308,7 +309,7 @@ mod tests {
             let offset = index * 944;
             let left = 10_000 + u64::from(index) * (1_000 + IP_BYTES);
             writer.at(CLIENT, u64::from(index), EventKind::PacketSent, WORD, offset);
-            // Four times as fast to the next switch, which is the same switch here.
+            // Packets go four times as fast to the next switch, which is the same switch here.
             let between = 1_000 + u64::from(index) * (1_000 + IP_BYTES) / 4;
             writer.by_port(0).switch(offset, between - 100, between);
             // The last record of one packet is missing.
@@ -325,7 +326,7 @@ mod tests {
     fn what_is_read_at_once_is_not_what_the_link_brings_at_once() {
         let mut writer = Writer::new();
         for burst in 0..10_u64 {
-            // Ten packets in 10,580 ns, processed within 100.
+            // Ten packets take 10,580 ns, and are processed within 100 ns.
             let read = 20_000 + burst * 10 * (1_000 + IP_BYTES);
             writer.burst(SERVER, read, EventKind::BurstIn, 10, 0);
             for packet in 0..10 {

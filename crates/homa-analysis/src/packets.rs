@@ -1,7 +1,7 @@
 //! Finds the same packet in the traces of several nodes.
 //!
-//! A packet is identified by the RPC id of its sender, its type, its length and its offset. Its receiver
-//! records the other id of the pair, `id ^ 1`. A packet that was sent more than once is ignored, because the
+//! A packet is identified by the RPC ID at its sender, its type, its length and its offset. The receiver
+//! records the other ID of the pair, `id ^ 1`. A packet that was sent more than once is ignored, because the
 //! records do not show which transmission arrived.
 
 use homa_trace::{Dump, EventKind, Record};
@@ -9,17 +9,17 @@ use homa_trace::{Dump, EventKind, Record};
 /// A packet between two nodes that both recorded it. There may be other nodes in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passage {
-    /// Index of the dump of the node that it left: the host that sent it, or a switch on its path.
+    /// Index of the dump of the node that the packet left: the host that sent it, or a switch on its path.
     pub from: u16,
-    /// Index of the dump of the node that it reached: the host that received it, or a switch.
+    /// Index of the dump of the node that the packet reached: the host that received it, or a switch.
     pub to: u16,
-    /// Index of its record in `from`.
+    /// Index of the packet's record in `from`.
     pub left: u32,
-    /// Index of its record in `to`.
+    /// Index of the packet's record in `to`.
     pub came: u32,
 }
 
-/// The kind of a record, in the order in which they happen.
+/// The kind of a record. Kinds are listed in the order in which they happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum ObservationKind {
     /// Not a packet: the node's trace contains the RPC from its start.
@@ -30,7 +30,7 @@ enum ObservationKind {
     Received,
 }
 
-/// A node's record of a packet, sorted in the order of the fields.
+/// A node's record of a packet. Records are sorted by the fields in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Observation {
     sender_id: u64,
@@ -41,11 +41,11 @@ struct Observation {
     record: u32,
 }
 
-/// Every unambiguous passage: from the sender to the receiver, from the sender to a switch, and from a switch
-/// to the receiver, in the order of the packets' ids.
+/// Returns all unambiguous passages: from the sender to the receiver, from the sender to a switch, and from a
+/// switch to the receiver. They are sorted by the packets' IDs.
 ///
-/// A packet counts if exactly one record shows its transmission, and no earlier one can have been
-/// overwritten. Only the first 65,536 dumps and the first 2^32 records of each are used.
+/// A packet is included if exactly one record shows its transmission, and no earlier record of a transmission
+/// can have been overwritten. Only the first 65,536 dumps and the first 2^32 records of each are used.
 #[must_use]
 pub fn passages(dumps: &[Dump]) -> Vec<Passage> {
     let whole: Vec<bool> = dumps.iter().map(is_whole).collect();
@@ -71,8 +71,8 @@ pub fn passages(dumps: &[Dump]) -> Vec<Passage> {
     passages
 }
 
-/// Whether the trace is complete from its first event to its last: no record was overwritten, and it was not
-/// frozen in between.
+/// Returns whether the trace is complete from its first to its last event: no record was overwritten, and it
+/// was not frozen in between.
 fn is_whole(dump: &Dump) -> bool {
     let before_last = dump.records.len().saturating_sub(1);
     dump.overwritten == 0
@@ -85,7 +85,7 @@ fn observation_of(record: &Record, node: u16, index: u32, whole: bool) -> Option
         EventKind::PacketReceived => (ObservationKind::Received, record.id ^ 1),
         EventKind::SwitchEntered => (ObservationKind::Entered, record.id),
         EventKind::SwitchLeft => (ObservationKind::Left, record.id),
-        // Sorts before all packets of the RPC: the word of a packet is never 0, because its type is not.
+        // Sorts before all packets of the RPC: a packet word is never 0, because a packet's type is never 0.
         EventKind::RpcStart if !whole => {
             return Some(Observation {
                 sender_id: record.id,
@@ -102,7 +102,7 @@ fn observation_of(record: &Record, node: u16, index: u32, whole: bool) -> Option
     (sender_id > 1 && word != 0).then_some(Observation { sender_id, word, offset, kind, node, record: index })
 }
 
-/// The passages of one packet, from all its records.
+/// Returns the passages of one packet, from all records of the packet.
 fn passages_of(
     seen: &[Observation],
     known_since: impl Fn(&Observation) -> bool,
@@ -120,7 +120,7 @@ fn passages_of(
         left: from.record,
         came: to.record,
     };
-    // A network may duplicate a packet: the first arrival gives the bound on the clocks.
+    // A network may duplicate a packet. The first arrival gives the bound on the clocks.
     let received = rest.iter().find(|seen| seen.kind == ObservationKind::Received);
     if let Some(received) = received.filter(|received| received.node != sent.node) {
         passages.push(passage(sent, received));

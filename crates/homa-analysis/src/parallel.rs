@@ -5,14 +5,14 @@ use std::ops::Range;
 use std::panic::resume_unwind;
 use std::thread;
 
-/// Maximum number of threads: more would only compete for memory bandwidth.
+/// Maximum number of threads. More would only compete for memory bandwidth.
 const MOST_THREADS: usize = 8;
-/// Minimum number of items for a thread.
+/// Minimum number of items per thread.
 const LEAST_PART: usize = 1_024;
 
-/// Splits the numbers from 0 to `count`, exclusive, into consecutive parts, and calls `of` for each in its
-/// own thread. The results are in the order of the parts. The number of parts depends on the machine, so no
-/// answer may depend on it.
+/// Splits the numbers from 0 to `count`, exclusive, into consecutive parts, and calls `of` for each part in a
+/// separate thread. The results are in the order of the parts. The number of parts depends on the machine, so
+/// no answer may depend on it.
 pub(crate) fn in_parts<R: Send>(count: usize, of: impl Fn(Range<usize>) -> R + Sync) -> Vec<R> {
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
     in_parts_of(count, count.div_ceil(processors.min(MOST_THREADS)).max(LEAST_PART), &of)
@@ -25,7 +25,7 @@ fn in_parts_of<R: Send>(count: usize, part: usize, of: &(impl Fn(Range<usize>) -
         return vec![of(range(0))];
     }
     thread::scope(|scope| {
-        // This thread takes the last part, and every part for which the system has no thread.
+        // This thread takes the last part, and all parts for which the system cannot start a thread.
         let starts: Vec<usize> = (0..count).step_by(part).collect();
         let (last, others) = starts.split_last().expect("there are several");
         let spawn =

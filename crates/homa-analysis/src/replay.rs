@@ -1,28 +1,28 @@
-//! The state of a node at any of its records, without an entry for each record. A state is kept every
+//! The state of a node at any of its records, without storing an entry per record. A state is stored every
 //! [`STEP`] records, and the records after it are replayed. Entries for ten million events would take a third
 //! of the available memory.
 
 use homa_trace::Record;
 
-/// Records between two kept states. Replaying them takes some ten nanoseconds, apart from finding the
-/// position.
+/// Number of records between two stored states. Replaying them takes tens of nanoseconds, apart from finding
+/// the position.
 const STEP: usize = 32;
 
 /// A state computed from records in their order.
 pub(crate) trait State: Clone {
-    /// Updates the state by the next record.
+    /// Updates the state with the next record.
     fn add(&mut self, record: &Record);
 }
 
 /// The states of a node over time.
 pub(crate) struct Replay<'m, S> {
     records: &'m [Record],
-    /// The state before each `STEP`th record; at least one.
+    /// The state before each `STEP`th record. There is at least one.
     kept: Vec<S>,
 }
 
 impl<'m, S: State> Replay<'m, S> {
-    /// Replays these records, which are in order of time, starting from this state.
+    /// Replays these records, which must be sorted by time, starting from this state.
     pub(crate) fn new(records: &'m [Record], mut state: S) -> Replay<'m, S> {
         let mut kept = Vec::with_capacity(records.len() / STEP + 1);
         kept.push(state.clone());
@@ -37,12 +37,12 @@ impl<'m, S: State> Replay<'m, S> {
         self.records
     }
 
-    /// The index of the first record that is not before this time.
+    /// Returns the index of the first record that is not before this time.
     pub(crate) fn index(&self, ns: u64) -> usize {
         self.records.partition_point(|record| record.time < ns)
     }
 
-    /// The state after this many records.
+    /// Returns the state after this many records.
     pub(crate) fn behind(&self, count: usize) -> S {
         let place = count / STEP;
         let mut state = self.kept[place].clone();

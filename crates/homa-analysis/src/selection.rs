@@ -1,4 +1,4 @@
-//! A selection of the RPCs of some traces, with their costs.
+//! A selection of the RPCs in a set of traces, with their costs.
 
 use crate::critical_path::Explainer;
 use crate::link::LinkRate;
@@ -24,10 +24,10 @@ impl std::fmt::Display for UnknownNode {
 
 impl std::error::Error for UnknownNode {}
 
-/// The numbers of the nodes of this name, at least one: a host and a switch may have the same name.
+/// Returns the indexes of the nodes with this name, at least one. A host and a switch may have the same name.
 ///
 /// # Errors
-/// No node has the name.
+/// No node has this name.
 pub fn nodes_named<'a>(
     names: impl Iterator<Item = &'a str> + Clone,
     name: &str,
@@ -42,22 +42,23 @@ pub fn nodes_named<'a>(
 }
 
 impl Model {
-    /// The numbers of the nodes of this name, at least one: a host and a switch may have the same name.
+    /// Returns the indexes of the nodes with this name, at least one. A host and a switch may have the same
+    /// name.
     ///
     /// # Errors
-    /// No node has the name.
+    /// No node has this name.
     pub fn nodes_named(&self, name: &str) -> Result<Vec<usize>, UnknownNode> {
         nodes_named(self.nodes.iter().map(|node| &*node.name), name)
     }
 }
 
-/// The reference for the durations of RPCs.
+/// The baseline with which the durations of RPCs are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Baseline {
-    /// Rate of the hosts' links, bits per second. Default: measured from the traces.
+    /// Rate of the hosts' links in bits per second. Default: measured from the traces.
     pub rate_bps: Option<u64>,
-    /// Duration of an RPC without payload in an empty network, in nanoseconds. Default: the duration of each
-    /// RPC without its disturbances.
+    /// Duration of an RPC without payload in an unloaded network, in nanoseconds. Default: the duration of
+    /// each RPC without its disturbances.
     pub rpc_ns: Option<u64>,
 }
 
@@ -76,9 +77,9 @@ pub struct Filter {
     pub max_size: Option<u32>,
     /// Name of the client or the server.
     pub node: Option<String>,
-    /// First start, in nanoseconds after the first event.
+    /// Minimum start time, in nanoseconds after the first event.
     pub from_ns: Option<u64>,
-    /// End of the starts, exclusive.
+    /// End of the range of start times, exclusive.
     pub until_ns: Option<u64>,
 }
 
@@ -97,11 +98,11 @@ impl Filter {
     }
 }
 
-/// The RPCs of some traces, and their costs.
+/// The RPCs in a set of traces, and their costs.
 pub struct Selection<'m> {
     /// Explains the duration of an RPC.
     pub explainer: Explainer<'m>,
-    /// Costs of all whole RPCs.
+    /// Costs of all complete RPCs.
     pub costs: Costs,
     /// Costs of the selected RPCs.
     pub chosen: Vec<Cost>,

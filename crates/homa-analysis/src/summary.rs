@@ -8,10 +8,10 @@ use crate::model::{DATA, Fate, Model, Rpc};
 use crate::parallel::in_parts;
 use crate::tail::{Cost, Costs};
 
-/// Maximum sizes of the classes in bytes, inclusive; the last class has no maximum.
+/// Inclusive maximum sizes of the classes in bytes; the last class has no maximum.
 pub const SIZES: [u32; 10] = [100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000];
 
-/// The class of an RPC, by its longer message: 0 to [`SIZES`]`.len()`.
+/// Returns the class of an RPC by its longer message: 0 to [`SIZES`]`.len()`.
 #[must_use]
 pub fn size_class(rpc: &Rpc) -> usize {
     let size = rpc.request.length.max(rpc.response.length);
@@ -21,19 +21,19 @@ pub fn size_class(rpc: &Rpc) -> usize {
 /// Counters of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeSummary {
-    /// Events in the trace.
+    /// Number of events in the trace.
     pub events: u64,
-    /// Events that were overwritten.
+    /// Number of events that were overwritten.
     pub overwritten: u64,
-    /// Time from its first event to its last, in nanoseconds.
+    /// Time from the node's first to its last event, in nanoseconds.
     pub span_ns: u64,
     /// Packets sent (host) or forwarded (switch).
     pub packets_out: u64,
-    /// Their bytes, headers of Homa included.
+    /// Bytes of these packets, including Homa headers.
     pub bytes_out: u64,
     /// Packets received (host) or queued (switch).
     pub packets_in: u64,
-    /// Their bytes, headers of Homa included.
+    /// Bytes of these packets, including Homa headers.
     pub bytes_in: u64,
     /// Packets dropped on receipt (host) or for lack of space (switch).
     pub dropped: u64,
@@ -65,28 +65,28 @@ pub struct SizeSummary {
 pub struct Summary {
     /// The nodes, in the order of the model.
     pub nodes: Vec<NodeSummary>,
-    /// All RPCs.
+    /// Number of all RPCs.
     pub rpcs: usize,
-    /// RPCs whose start and successful end are in the traces.
+    /// Number of RPCs whose start and successful end are in the traces.
     pub whole: usize,
-    /// RPCs that failed.
+    /// Number of RPCs that failed.
     pub failed: usize,
-    /// The remaining RPCs, cut off at an end of a trace.
+    /// Number of the remaining RPCs, which are cut off at an end of a trace.
     pub cut_off: usize,
-    /// DATA packets.
+    /// Number of DATA packets.
     pub data_packets: u64,
-    /// DATA packets sent again.
+    /// Number of DATA packets that were retransmissions.
     pub sent_again: u64,
-    /// DATA packets dropped by a switch.
+    /// Number of DATA packets dropped by a switch.
     pub dropped: u64,
-    /// DATA packets lost anywhere else.
+    /// Number of DATA packets lost elsewhere.
     pub lost: u64,
     /// Size classes; empty ones are left out.
     pub sizes: Vec<SizeSummary>,
 }
 
 impl Summary {
-    /// Counts everything. Durations are of the chosen RPCs only.
+    /// Counts everything. Durations are those of the chosen RPCs only.
     #[must_use]
     pub fn of(explainer: &Explainer<'_>, costs: &Costs, chosen: &[Cost]) -> Summary {
         let model = explainer.model;

@@ -12,48 +12,48 @@ use crate::parallel::in_parts;
 
 /// Maximum number of RPCs per size class from which the usual amounts are computed.
 const SAMPLES: usize = 512;
-/// Percentile, among the RPCs of a size class, that is the usual amount of a cause.
+/// Percentile, among the RPCs of a size class, that is taken as the usual amount of a cause.
 const USUAL_PERCENT: usize = 10;
-/// Number of size classes each for the request and the response. Lengths in a class differ by up to a factor
+/// Number of size classes for the request, and for the response. Lengths in a class differ by up to a factor
 /// of two.
 const SIZES: usize = 33;
 
-/// Duration of an RPC, and its best case.
+/// The duration of an RPC, and its best case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
-    /// Its number in [`Model::rpcs`](crate::Model::rpcs).
+    /// The RPC's index in [`Model::rpcs`](crate::Model::rpcs).
     pub rpc: u32,
-    /// From its start to its end at the client, in nanoseconds.
+    /// Time from the RPC's start to its end at the client, in nanoseconds.
     pub duration_ns: u64,
-    /// Its duration without disturbances in nanoseconds, at least 1.
+    /// The RPC's duration without disturbances in nanoseconds, at least 1.
     pub best_ns: u64,
 }
 
 impl Cost {
-    /// The duration over the best case.
+    /// Returns the duration divided by the best case.
     #[must_use]
     pub fn slowdown(&self) -> f64 {
         self.duration_ns as f64 / self.best_ns as f64
     }
 
-    /// The duration beyond the best case, in nanoseconds.
+    /// Returns the part of the duration that exceeds the best case, in nanoseconds.
     #[must_use]
     pub const fn extra_ns(&self) -> u64 {
         self.duration_ns.saturating_sub(self.best_ns)
     }
 }
 
-/// Durations in an empty network, measured beforehand.
+/// Durations in an unloaded network, measured separately.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct UnloadedTimes {
     /// Duration of an RPC without payload, in nanoseconds.
     pub rpc_ns: u64,
-    /// Rate of a link in bits per second; 0: payload takes no time.
+    /// Rate of a link in bits per second; 0 if payload takes no time.
     pub rate_bps: u64,
 }
 
 impl UnloadedTimes {
-    /// The duration of this RPC there, in nanoseconds.
+    /// Returns the duration of this RPC in the unloaded network, in nanoseconds.
     fn best_ns(&self, rpc: &Rpc) -> u64 {
         let bits = 8 * (u128::from(rpc.request.length) + u128::from(rpc.response.length));
         let on_link_ns = (bits * 1_000_000_000).checked_div(u128::from(self.rate_bps)).unwrap_or(0);
@@ -61,16 +61,16 @@ impl UnloadedTimes {
     }
 }
 
-/// The costs of all complete RPCs, and the usual amounts for comparison.
+/// The costs of all complete RPCs, and the usual amounts with which they are compared.
 pub struct Costs {
-    /// Costs of the RPCs with known start and end, in the order of the model.
+    /// Costs of the RPCs whose start and end are known, in the order of the model.
     pub costs: Vec<Cost>,
     usual: HashMap<(u8, u8), Amounts, FixedState>,
 }
 
 impl Costs {
-    /// Explains all RPCs. The best case of an RPC is its duration without avoidable time and without time
-    /// beyond the usual, unless `base` gives the best case.
+    /// Explains all RPCs. The best case of an RPC is its duration without avoidable time and without time in
+    /// excess of the usual amounts, unless `base` gives the best case.
     #[must_use]
     pub fn of(explainer: &Explainer<'_>, base: Option<UnloadedTimes>) -> Costs {
         let mut costs = Costs { costs: Vec::new(), usual: usual(explainer) };
@@ -84,7 +84,7 @@ impl Costs {
         costs
     }
 
-    /// The cost of the RPC with this number, if it is complete. `path` is scratch space.
+    /// Returns the cost of the RPC with this index, if it is complete. `path` is scratch space.
     fn cost(
         &self,
         explainer: &Explainer<'_>,
@@ -104,8 +104,8 @@ impl Costs {
         Some(Cost { rpc: number, duration_ns, best_ns: best_ns.max(1) })
     }
 
-    /// The avoidable part of these amounts: all of the avoidable causes, and the excess of the usual causes
-    /// over their usual amounts for the size.
+    /// Returns the avoidable part of these amounts: all of the avoidable causes, and the amounts of usual
+    /// causes in excess of those usual for the size.
     #[must_use]
     pub fn extra(&self, rpc: &Rpc, amounts: &Amounts) -> Amounts {
         let usual = self.usual.get(&class(rpc)).copied().unwrap_or_default();
@@ -170,24 +170,24 @@ pub struct Site {
 pub struct Case {
     /// The RPC and its duration.
     pub cost: Cost,
-    /// Its duration by cause.
+    /// Duration of the RPC by cause.
     pub amounts: Amounts,
-    /// Avoidable part of its duration, by cause.
+    /// Avoidable part of the RPC's duration, by cause.
     pub extra: Amounts,
-    /// The site with most of its main cause, and the nanoseconds there.
+    /// The site with the largest part of the main cause, and the nanoseconds spent there.
     pub site: (Site, u64),
 }
 
 /// The main cause of the tail's extra time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MainCause {
-    /// The cause; several for a late thread, the largest first.
+    /// The cause. If a thread was late, there may be several, the largest first.
     pub causes: Vec<Cause>,
-    /// Their share of the extra time, 0 to 1.
+    /// Share of these causes in the extra time, 0 to 1.
     pub share: f64,
-    /// The largest cause, and the place with most of the time.
+    /// The largest cause, and the place at which most of the time was spent.
     pub site: Site,
-    /// The share of that place, 0 to 1.
+    /// The share of time spent at that place, 0 to 1.
     pub there: f64,
 }
 
@@ -198,18 +198,18 @@ pub struct Tail {
     pub rpcs: usize,
     /// The minimum slowdown in the tail.
     pub slowdown: f64,
-    /// The slow ones, the slowest first.
+    /// The slow RPCs, the slowest first.
     pub cases: Vec<Case>,
     /// Total time of the slow RPCs, by cause.
     pub amounts: Amounts,
     /// Avoidable part of that time, by cause.
     pub extra: Amounts,
-    /// Avoidable time by cause and place, most first.
+    /// Avoidable time by cause and place, in descending order.
     pub sites: Vec<(Site, u64)>,
 }
 
 impl Tail {
-    /// The slowest of these RPCs: those at or above this percentile of slowdown, 0 to 100.
+    /// Returns the slowest of these RPCs: those at or above this percentile of slowdown, 0 to 100.
     #[must_use]
     pub fn of(explainer: &Explainer<'_>, costs: &Costs, chosen: &[Cost], percentile: f64) -> Tail {
         let mut order: Vec<Cost> = chosen.to_vec();
@@ -239,8 +239,9 @@ impl Tail {
         tail
     }
 
-    /// The cause of most avoidable time. The symptoms of a late driving thread ([`Cause::is_late_thread`])
-    /// count together for each host, and the largest of them stands for all. `None`: nothing was slow.
+    /// Returns the cause of most avoidable time, or `None` if nothing was slow. For each host, the symptoms
+    /// of a late driving thread ([`Cause::is_late_thread`]) are counted together, and the largest of them
+    /// represents them all.
     #[must_use]
     pub fn main_cause(&self) -> Option<MainCause> {
         let (cause, ns) = self.extra.largest();
@@ -256,7 +257,7 @@ impl Tail {
         }
     }
 
-    /// The causes and the main place of these sites, which have `ns` nanoseconds in total.
+    /// Returns the causes and the main place of these sites, which account for `ns` nanoseconds in total.
     fn main_cause_of(&self, ns: u64, is_of: impl Fn(&Site) -> bool) -> Option<MainCause> {
         let (mut causes, mut places) = (Vec::new(), Vec::new());
         for (site, there) in self.sites.iter().filter(|(site, there)| *there > 0 && is_of(site)) {
@@ -279,7 +280,7 @@ fn add<K: PartialEq>(sums: &mut Vec<(K, u64)>, key: K, ns: u64) {
     }
 }
 
-/// The sites of an RPC's extra time: the extra time of each cause is spread over its spans.
+/// Returns the sites of an RPC's extra time. The extra time of each cause is spread over the cause's spans.
 fn own_sites(explainer: &Explainer<'_>, path: &Path, extra: &Amounts) -> Vec<(Site, u64)> {
     let mut sites: Vec<(Site, u64)> = Vec::new();
     for span in path.spans.iter().filter(|span| extra[span.cause] > 0) {
@@ -291,7 +292,7 @@ fn own_sites(explainer: &Explainer<'_>, path: &Path, extra: &Amounts) -> Vec<(Si
     sites
 }
 
-/// The port, or the core on which the host continued after the span.
+/// Returns the port, or the core on which the host continued after the span.
 fn place(explainer: &Explainer<'_>, span: &Span) -> Option<u16> {
     let node = explainer.model.nodes.get(usize::from(span.node))?;
     if node.kind == NodeKind::Switch {

@@ -1,4 +1,4 @@
-//! The mean stages of short RPCs.
+//! The mean durations of the stages of short RPCs.
 
 use homa_trace::EventKind;
 
@@ -14,8 +14,7 @@ pub enum Side {
     Server,
 }
 
-/// Names of the stages of a message, each with the event that ends it, and whether the stage is on the
-/// sending side.
+/// Names of the stages of an RPC, each with whether the stage is on the sending side.
 pub const STAGES: [(&str, bool); 15] = [
     ("application to endpoint", true),
     ("endpoint to packet", true),
@@ -38,26 +37,26 @@ const SERVER_APP: usize = 12;
 const UNSEEN: usize = 13;
 const TOTAL: usize = 14;
 
-/// Mean times of a group of RPCs, in nanoseconds; `None`: no trace has both ends of the stage.
+/// Mean times of a group of RPCs, in nanoseconds; `None` if no trace has both ends of the stage.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Band {
     /// Number of RPCs.
     pub rpcs: usize,
-    /// For each stage, the client's and the server's time. The stages after those of a message have one
+    /// For each stage, the client's and the server's time. The stages after those of a message have only one
     /// value, the client's.
     pub stages: Vec<[Option<f64>; 2]>,
 }
 
-/// Mean stages of the fastest tenth, of the RPCs around the median, and of those from P99 on.
+/// Mean stages of the fastest tenth of the RPCs, of those around the median, and of those from P99 on.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Timeline {
-    /// Short RPCs: one packet each way, and no retransmission.
+    /// Number of short RPCs: one packet in each direction, and no retransmission.
     pub rpcs: usize,
     /// The bands up to P10, P45 to P55, and from P99 on.
     pub bands: [Band; 3],
 }
 
-/// Means over the chosen RPCs whose request and response are one packet each.
+/// Returns means over those chosen RPCs whose request and response are one packet each.
 #[must_use]
 pub fn timeline(model: &Model, chosen: &[Cost]) -> Timeline {
     let one = |rpc: &Rpc, direction| matches!(model.data_of(rpc.message(direction)), [_]);
@@ -109,7 +108,7 @@ fn average(model: &Model, band: &[Cost]) -> Band {
     Band { rpcs: band.len(), stages: sums.iter().map(|sides| sides.map(mean)).collect() }
 }
 
-/// The end of each stage of a message.
+/// Returns the end of each stage of a message.
 fn moments(model: &Model, rpc: &Rpc, packet: &Packet) -> [ModelTime; SERVER_APP] {
     let message = rpc.message(packet.direction);
     let starts = |at_client: bool| {

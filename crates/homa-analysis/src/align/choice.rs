@@ -4,20 +4,20 @@ use homa_trace::Dump;
 
 use super::{AlignOptions, Clocks, align, apply, one_clock};
 
-/// How the clocks of some dumps are compared. By default, packets are used unless the dumps say that they are
-/// of one machine or of one simulation.
+/// How the clocks of a set of dumps are compared. By default, packets are used unless the dumps indicate that
+/// they are from one machine or from one simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockChoice {
-    /// Index of the node whose time all others get. Implies a comparison by packets.
+    /// Index of the node whose time all other nodes adopt. Implies a comparison by packets.
     pub reference: Option<usize>,
-    /// All nodes have one clock, regardless of what the dumps say.
+    /// Whether all nodes share one clock, regardless of what the dumps indicate.
     pub same_clock: bool,
-    /// Compare by packets, even on one machine.
+    /// Whether to compare by packets, even on one machine.
     pub by_packets: bool,
 }
 
 impl ClockChoice {
-    /// Compares the clocks. The dumps do not change.
+    /// Compares the clocks. The dumps are not modified.
     #[must_use]
     pub fn clocks(self, dumps: &[Dump]) -> Clocks {
         let by_packets = self.by_packets || self.reference.is_some();
@@ -25,7 +25,7 @@ impl ClockChoice {
         align(dumps, AlignOptions { reference: self.reference, same_clock })
     }
 
-    /// Aligns dumps that are not aligned yet, or all if the choice is explicit. Returns warnings.
+    /// Aligns dumps that are not aligned yet, or all dumps if the choice is explicit. Returns warnings.
     #[must_use]
     pub fn apply(self, dumps: &mut [Dump]) -> Vec<String> {
         let is_explicit = self != ClockChoice::default();
@@ -41,16 +41,16 @@ impl ClockChoice {
     }
 }
 
-/// Whether all dumps are of one clock: that of a machine, or of a simulation.
+/// Returns whether all dumps share one clock: that of a machine, or that of a simulation.
 fn is_one_clock(dumps: &[Dump]) -> bool {
     let first = dumps.first().map_or(0, |dump| dump.node.machine);
     dumps.iter().all(Dump::is_simulated) || first != 0 && dumps.iter().all(|dump| dump.node.machine == first)
 }
 
-/// Tolerance for packets that arrive before they were sent, in nanoseconds. Rounding explains no more.
+/// Tolerance for packets that arrive before they were sent, in nanoseconds. Rounding cannot explain more.
 const DOUBT_NS: f64 = 50.0;
 
-/// Warnings about the times of dumps with these clocks, one sentence each.
+/// Returns warnings about the times of dumps with these clocks, one sentence each.
 #[must_use]
 pub fn warnings(dumps: &[Dump], clocks: &Clocks) -> Vec<String> {
     let name = |node: usize| dumps[node].node.name.as_str();

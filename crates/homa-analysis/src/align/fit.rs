@@ -1,11 +1,11 @@
-//! The difference between two clocks, from the packets between them.
+//! The difference between two clocks, computed from the packets between them.
 
 use super::hull::{Band, Point, STEEPEST};
 
-/// Maximum number of windows. The scatter of the shortest times in each shows how well the edges of the band
-/// are known.
+/// Maximum number of windows. The scatter of the windows' shortest times shows how accurately the edges of
+/// the band are known.
 const WINDOWS: usize = 32;
-/// Minimum packets of a window: fewer say little about the edges.
+/// Minimum number of packets in a window. Fewer packets say little about the edges.
 const WINDOW_PACKETS: usize = 8;
 /// Clocks are read in whole nanoseconds.
 const RESOLUTION_NS: f64 = 1.0;
@@ -14,11 +14,11 @@ const RESOLUTION_NS: f64 = 1.0;
 /// `second - first = base + value + slope * (first - pivot)`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fit {
-    /// Time of the first clock at which the difference is known best, in nanoseconds.
+    /// Time of the first clock at which the difference is known most accurately, in nanoseconds.
     pub(super) pivot: i64,
     /// A whole number of nanoseconds close to the difference at the pivot.
     pub(super) base: i64,
-    /// The rest of the difference, in nanoseconds.
+    /// The remainder of the difference, in nanoseconds.
     pub(super) value: f64,
     /// Growth of the difference per nanosecond of the first clock.
     pub(super) slope: f64,
@@ -27,15 +27,16 @@ pub(super) struct Fit {
     /// Maximum error of `slope`.
     pub(super) slope_error: f64,
     /// The shortest time to the second node plus the shortest time back, in nanoseconds. It is negative if no
-    /// straight line fits between the bounds, for example after a clock was set.
+    /// straight line fits between the bounds, for example because a clock was set.
     pub(super) round_trip: f64,
-    /// Time from the first packet to the last, in nanoseconds.
+    /// Time from the first to the last packet, in nanoseconds.
     pub(super) span: f64,
 }
 
 impl Fit {
-    /// Fits the points that bound the difference from above (packets to the second node) and from below
-    /// (packets from it). Sorts both. `None` if packets went one way only.
+    /// Fits a line between the points that bound the difference from above (packets to the second node) and
+    /// those that bound it from below (packets from the second node). Sorts both sets. Returns `None` if
+    /// packets were sent in one direction only.
     pub(super) fn new(upper: &mut [Point], lower: &mut [Point]) -> Option<Fit> {
         upper.sort_unstable();
         lower.sort_unstable();
@@ -43,8 +44,8 @@ impl Fit {
         let widest = band.widest();
         let round_trip = band.width(widest);
         let noise = noise(&band, widest, upper, lower).max(RESOLUTION_NS);
-        // Use the middle of the slopes that differ by less than the noise: it depends on more than three
-        // packets.
+        // Use the middle of the slopes that differ by less than the noise, because it depends on more than
+        // three packets.
         let (from, to) = band.slopes(widest, round_trip - noise);
         let slope = from.midpoint(to);
         let middle = |slope| {
@@ -52,7 +53,7 @@ impl Fit {
             f64::midpoint(high, low)
         };
         let (first, last) = band.span;
-        // The point where the lines of all those slopes meet.
+        // The point at which the lines of all those slopes intersect.
         let pivot = if to > from { (middle(from) - middle(to)) / (to - from) } else { 0.0 };
         let pivot = pivot.clamp(first, last).round();
         let origin = band.origin();
@@ -69,14 +70,14 @@ impl Fit {
     }
 }
 
-/// The amount by which the shortest times within a window usually exceed the overall shortest, summed over
-/// both directions, in nanoseconds.
+/// Returns by how much the shortest time within a window typically exceeds the overall shortest time, summed
+/// over both directions, in nanoseconds.
 fn noise(band: &Band, slope: f64, upper: &[Point], lower: &[Point]) -> f64 {
     let (high, low) = band.edges(slope);
     let origin = band.origin();
     let height = |point: &Point| (point.y - origin.y) as f64 - slope * (point.x - origin.x) as f64;
     let windows = (upper.len().min(lower.len()) / WINDOW_PACKETS).min(WINDOWS);
-    // Too few packets for windows: assume an error of half of the band.
+    // There are too few packets for windows: assume an error of half of the band.
     if windows < 4 {
         return (high - low).abs() / 2.0;
     }
@@ -85,7 +86,7 @@ fn noise(band: &Band, slope: f64, upper: &[Point], lower: &[Point]) -> f64 {
     up + down
 }
 
-/// The median of the minima of `windows` equal parts of the points.
+/// Returns the median of the minima of `windows` equal parts of the points.
 fn usual(windows: usize, points: &[Point], excess: impl Fn(&Point) -> f64) -> f64 {
     let mut least: Vec<f64> = points
         .chunks(points.len().div_ceil(windows).max(1))

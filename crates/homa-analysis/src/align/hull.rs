@@ -1,10 +1,10 @@
 //! The line between two sets of points.
 //!
-//! Each packet one way bounds the difference of two clocks from above; each packet the other way bounds it
-//! from below. If the difference is linear in time, its line runs between the two sets. Packets that were not
-//! delayed touch the edges of the band that contains the line.
+//! Each packet in one direction bounds the difference of two clocks from above, and each packet in the
+//! opposite direction bounds the difference from below. If the difference is linear in time, its line runs
+//! between the two sets of points. Undelayed packets touch the edges of the band that contains the line.
 
-/// A time of one clock and its difference to the other clock, both in nanoseconds and below 2^62 in
+/// A time of one clock and its difference from the other clock. Both are in nanoseconds and below 2^62 in
 /// magnitude.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Point {
@@ -12,7 +12,7 @@ pub(super) struct Point {
     pub(super) y: i64,
 }
 
-/// The corners of the lower hull of points sorted by `x`.
+/// Returns the corners of the lower hull of points sorted by `x`.
 fn lower_hull(points: impl Iterator<Item = Point>) -> Vec<Point> {
     let mut hull: Vec<Point> = Vec::new();
     for point in points {
@@ -22,7 +22,7 @@ fn lower_hull(points: impl Iterator<Item = Point>) -> Vec<Point> {
             }
             hull.pop();
         }
-        // Of several points with the same time, only the lowest counts.
+        // Of several points with the same time, only the lowest matters.
         match hull.last_mut() {
             Some(last) if last.x == point.x => last.y = last.y.min(point.y),
             _ => hull.push(point),
@@ -31,32 +31,33 @@ fn lower_hull(points: impl Iterator<Item = Point>) -> Vec<Point> {
     hull
 }
 
-/// Whether the middle point lies below the straight line between the other two.
+/// Returns whether the middle point lies below the straight line between the other two.
 fn is_below(first: Point, middle: Point, last: Point) -> bool {
     let difference = |a: i64, b: i64| i128::from(a) - i128::from(b);
     difference(middle.y, first.y) * difference(last.x, first.x)
         < difference(last.y, first.y) * difference(middle.x, first.x)
 }
 
-/// The band between the points that bound a line from above and those that bound it from below, for every
-/// slope.
+/// For every slope, the band between the points that bound a line from above and the points that bound it
+/// from below.
 #[derive(Debug)]
 pub(super) struct Band {
-    /// Lower hull of the upper points, and of the lower points with negated `y`.
+    /// The lower hull of the upper points, and that of the lower points with negated `y`.
     hulls: [Vec<(f64, f64)>; 2],
     origin: Point,
     /// First and last time of all points, relative to the origin.
     pub(super) span: (f64, f64),
 }
 
-/// Maximum slope of the search: a clock that is wrong by a thousandth is broken.
+/// Maximum slope of the search. A clock that is wrong by a thousandth is broken.
 pub(super) const STEEPEST: f64 = 1e-3;
 
-/// Steps of the bisection of a range of slopes: from 2 * [`STEEPEST`] down to the resolution of a double.
+/// Number of bisections of a range of slopes, enough to get from 2 * [`STEEPEST`] down to the resolution of a
+/// double.
 const HALVINGS: usize = 60;
 
 impl Band {
-    /// Both sets must be sorted by `x`. `None` if one is empty.
+    /// Both sets must be sorted by `x`. Returns `None` if one of them is empty.
     pub(super) fn new(upper: &[Point], lower: &[Point]) -> Option<Band> {
         let (first, below) = (upper.first()?, lower.first()?);
         let last = upper.last()?.x.max(lower.last()?.x);
@@ -72,13 +73,13 @@ impl Band {
         Some(Band { hulls, origin, span: ((start - origin.x) as f64, (last - origin.x) as f64) })
     }
 
-    /// The point that counts as zero on both axes.
+    /// Returns the point that serves as the origin of both axes.
     pub(super) fn origin(&self) -> Point {
         self.origin
     }
 
-    /// Heights at the origin of the highest and the lowest line of this slope that the points allow. If no
-    /// line of this slope fits, the first is below the second.
+    /// Returns the heights at the origin of the highest and the lowest line of this slope that the points
+    /// allow. If no line of this slope fits, the first height is below the second.
     pub(super) fn edges(&self, slope: f64) -> (f64, f64) {
         let [upper, lower] = &self.hulls;
         let high = upper.iter().map(|(x, y)| y - slope * x).fold(f64::INFINITY, f64::min);
@@ -86,14 +87,14 @@ impl Band {
         (high, low)
     }
 
-    /// The distance of the edges: a concave function of the slope.
+    /// Returns the distance between the edges, which is a concave function of the slope.
     pub(super) fn width(&self, slope: f64) -> f64 {
         let (high, low) = self.edges(slope);
         high - low
     }
 
-    /// The slope with the widest band: undelayed packets touch both edges over the whole span, and a line of
-    /// another slope has less room.
+    /// Returns the slope with the widest band. Undelayed packets touch both edges over the whole span, so a
+    /// line of a different slope has less room.
     pub(super) fn widest(&self) -> f64 {
         let (mut from, mut to) = (-STEEPEST, STEEPEST);
         for _ in 0..2 * HALVINGS {
@@ -107,7 +108,7 @@ impl Band {
         from.midpoint(to)
     }
 
-    /// The range of slopes around the widest one whose band is at least this wide.
+    /// Returns the range of slopes around the widest one for which the band is at least this wide.
     pub(super) fn slopes(&self, widest: f64, width: f64) -> (f64, f64) {
         let bound = |limit: f64| {
             let (mut inside, mut outside) = (widest, limit);

@@ -1,18 +1,18 @@
-//! One time for many nodes, from the packets between them.
+//! A common time for many nodes, derived from the packets between them.
 //!
-//! A packet arrives after it was sent. Packets from `a` to `b` therefore bound from above how far `b`'s clock
-//! is ahead, and packets from `b` to `a` bound it from below. Over time the bounds form a band. If both
-//! clocks run steadily, their difference is a straight line within the band.
+//! A packet arrives after it was sent. Packets from `a` to `b` therefore bound from above by how much `b`'s
+//! clock is ahead, and packets from `b` to `a` bound it from below. Over time, the bounds form a band. If
+//! both clocks run at constant rates, their difference is a straight line within the band.
 //!
 //! The band alone determines the slope of the line (the drift), but not its height (the offset). The shortest
-//! times there and back are assumed to be equal, which puts the line into the middle of the band. If they are
-//! not, the offset is wrong by half of their difference, and at most by half of the shortest round trip,
-//! whatever the network does.
+//! times in the two directions are assumed to be equal, which places the line in the middle of the band. If
+//! they differ, the offset is wrong by half of their difference. The error is at most half of the shortest
+//! round trip, whatever the network does.
 //!
-//! A weighted least-squares fit over all pairs gives each node one clock; a pair counts more if its band is
-//! narrow. A switch is a node like any other, with one exception. The path from a host's stack to a queue
-//! differs from the path from a link to a host's stack, so these times are not assumed to be equal. A switch
-//! is placed between the hosts and does not shift them.
+//! A weighted least-squares fit over all pairs gives each node one clock. A pair has more weight if its band
+//! is narrow. A switch is treated like any other node, with one exception. The path from a host's stack to a
+//! switch's queue differs from the path from the switch's link to a host's stack, so these times are not
+//! assumed to be equal. A switch is placed between the hosts and does not shift their clocks.
 
 mod choice;
 mod fit;
@@ -28,51 +28,53 @@ use fit::Fit;
 use hull::Point;
 use solve::{ClockEstimate, Edge};
 
-/// Maximum plausible uptime, 73 years. Records of a later time are ignored.
+/// Maximum plausible uptime, 73 years. Records with a later time are ignored.
 const LATEST_NS: u64 = 1 << 61;
-/// Error of a clock that is read twice for its calibration, in nanoseconds.
+/// Error of a clock that is read twice for calibration, in nanoseconds.
 const ANCHOR_NS: f64 = 50.0;
 
 /// Assumptions for the alignment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AlignOptions {
-    /// Index of the node whose time all others get. Default: the first host that exchanged packets with
-    /// another node.
+    /// Index of the node whose time all other nodes adopt. Default: the first host that exchanged packets
+    /// with another node.
     pub reference: Option<usize>,
-    /// All dumps were made on one machine, with its `CLOCK_MONOTONIC_RAW`. Nothing is shifted; packets only
-    /// show whether that can be true.
+    /// Whether all dumps were made on one machine, with its `CLOCK_MONOTONIC_RAW`. If so, no clock is
+    /// shifted, and packets only show whether this assumption can be true.
     pub same_clock: bool,
 }
 
-/// The clocks of some nodes.
+/// The clocks of a set of nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Clocks {
-    /// One clock for each dump, in the order of the dumps.
+    /// One clock per dump, in the order of the dumps.
     pub nodes: Vec<NodeClock>,
-    /// The pairs of nodes that exchanged packets, by the indexes of the first and the second node.
+    /// The pairs of nodes that exchanged packets, sorted by the index of the first and then of the second
+    /// node.
     pub pairs: Vec<PairClock>,
 }
 
 /// The alignment of one node's clock.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeClock {
-    /// The node whose time this one now has (itself, if it is the reference). `None`: no packets connect it
-    /// to another node, and it keeps its own time.
+    /// The node whose time this one has adopted (itself, if it is the reference). `None`: no packets connect
+    /// it to another node, and it keeps its own time.
     pub reference: Option<usize>,
-    /// The alignment for its dump; present whenever `reference` is.
+    /// The alignment for the node's dump; present whenever `reference` is.
     pub alignment: Option<Alignment>,
-    /// Nanoseconds added to its times, as of the middle of its records.
+    /// Nanoseconds added to the node's times, as of the middle of its records.
     pub offset_ns: f64,
-    /// Further correction per second that passes, in microseconds: parts per million.
+    /// Additional correction in microseconds per second, that is, in parts per million.
     pub drift_ppm: f64,
-    /// Likely error of its times in nanoseconds, from the scatter of the packets, if the shortest paths there
-    /// and back take equally long.
+    /// Likely error of the node's times in nanoseconds, from the scatter of the packets. It assumes that the
+    /// shortest paths in the two directions take the same time.
     pub likely_ns: f64,
     /// Likely error of the drift, in parts per million.
     pub likely_ppm: f64,
-    /// Maximum error of its times in nanoseconds: no packet arrives before it was sent.
+    /// Maximum error of the node's times in nanoseconds, from the fact that no packet arrives before it was
+    /// sent.
     pub bound_ns: f64,
-    /// Packets to and from it that another node's trace has too.
+    /// Number of packets to and from the node that another node's trace also contains.
     pub packets: u64,
 }
 
@@ -85,13 +87,12 @@ pub struct PairClock {
     pub second: usize,
     /// Packets from the first to the second, and back.
     pub packets: [u64; 2],
-    /// The shortest time there and the shortest time back by the aligned clocks, in nanoseconds; `None`
-    /// without packets in both directions. A negative time shows that the assumptions about the clocks are
-    /// wrong.
+    /// The shortest time in each direction by the aligned clocks, in nanoseconds; `None` unless there are
+    /// packets in both directions. A negative time shows that the assumptions about the clocks are wrong.
     pub shortest_ns: Option<[f64; 2]>,
 }
 
-/// Aligns the clocks of these dumps and ignores any earlier alignment. The dumps do not change: see
+/// Aligns the clocks of these dumps, ignoring any earlier alignment. The dumps are not modified: see
 /// [`apply`].
 #[must_use]
 pub fn align(dumps: &[Dump], options: AlignOptions) -> Clocks {
@@ -109,7 +110,7 @@ pub fn align(dumps: &[Dump], options: AlignOptions) -> Clocks {
         groups(dumps, &edges, options.reference, &middles, &mut nodes)
     };
     for pair in &mut pairs {
-        // Both lists are in the order of their nodes.
+        // Both lists are sorted by their nodes.
         let edge = edges.binary_search_by_key(&(pair.first, pair.second), |edge| (edge.first, edge.second));
         let (Ok(edge), Some(first), Some(second)) = (edge, estimates[pair.first], estimates[pair.second])
         else {
@@ -123,7 +124,7 @@ pub fn align(dumps: &[Dump], options: AlignOptions) -> Clocks {
     Clocks { nodes, pairs }
 }
 
-/// Like [`align()`], for dumps that are known to share one clock, as in a simulation. Does not look at
+/// Like [`align()`], for dumps that are known to share one clock, as in a simulation. Does not examine
 /// packets.
 #[must_use]
 pub fn one_clock(dumps: &[Dump]) -> Clocks {
@@ -133,8 +134,8 @@ pub fn one_clock(dumps: &[Dump]) -> Clocks {
     Clocks { nodes, pairs: Vec::new() }
 }
 
-/// Writes the result into the dumps it was computed from. Dumps of nodes without a reference lose any earlier
-/// alignment.
+/// Writes the result to the dumps from which it was computed. Dumps of nodes without a reference lose any
+/// earlier alignment.
 pub fn apply(clocks: &Clocks, dumps: &mut [Dump]) {
     for (dump, node) in dumps.iter_mut().zip(&clocks.nodes) {
         dump.alignment = node.alignment;
@@ -155,12 +156,13 @@ impl NodeClock {
         }
     }
 
-    /// Sets the fields that follow from the estimate. `start` and `middle` are times of the node's clock.
+    /// Sets the fields that are derived from the estimate. `start` and `middle` are times of the node's
+    /// clock.
     fn set(&mut self, estimate: &ClockEstimate, start: i64, middle: i64, bound_ns: f64) {
         let (whole, part) = estimate.correction(middle);
         let drift_ppb = (estimate.drift * 1e9).round();
-        // The drift in the dump is rounded. Choose the offset at the start so that the error is smallest
-        // where the records are.
+        // The drift in the dump is rounded. Choose the offset at the start so that the error is smallest in
+        // the middle of the records.
         let since_start = middle.saturating_sub(start) as f64 * drift_ppb / 1e9;
         let offset_ns = whole.saturating_add((part - since_start).round() as i64);
         self.alignment = Some(Alignment {
@@ -174,7 +176,7 @@ impl NodeClock {
     }
 }
 
-/// The middle of a dump's records, in its own time.
+/// Returns the time in the middle of a dump's records, on the dump's own clock.
 fn middle(dump: &Dump) -> i64 {
     let time = |record| dump.own_time_ns(record).min(LATEST_NS) as i64;
     let ends = dump.records.first().map(time).zip(dump.records.last().map(time));
@@ -185,7 +187,7 @@ fn start(dump: &Dump) -> i64 {
     dump.start_ns.min(LATEST_NS) as i64
 }
 
-/// The estimates if all nodes share the machine's clock.
+/// Returns the estimates for nodes that all share the machine's clock.
 fn same_clock_estimates(
     dumps: &[Dump],
     reference: usize,
@@ -248,10 +250,11 @@ fn groups(
     estimates
 }
 
-/// A passage as its pair uses it: the pair, whether it goes backward, and the bound on the two clocks.
+/// A passage in the form used for its pair: the pair, whether it goes backward, and its bound on the
+/// difference of the two clocks.
 type Sample = (u32, bool, Point);
 
-/// All pairs, and an edge for each pair with packets in both directions.
+/// Returns all pairs, and an edge for each pair that has packets in both directions.
 fn pairs(dumps: &[Dump]) -> (Vec<PairClock>, Vec<Edge>) {
     let mut samples: Vec<Sample> =
         passages(dumps).iter().filter_map(|passage| sample(dumps, passage)).collect();
@@ -273,8 +276,8 @@ fn pairs(dumps: &[Dump]) -> (Vec<PairClock>, Vec<Edge>) {
     (pairs, edges)
 }
 
-/// The bound of one passage: its time by the first node's clock, and the maximum (forward) or minimum
-/// (backward) lead of the second node's clock.
+/// Returns the bound given by one passage: its time on the first node's clock, and the maximum (forward) or
+/// minimum (backward) lead of the second node's clock.
 fn sample(dumps: &[Dump], passage: &crate::packets::Passage) -> Option<Sample> {
     let time = |node: u16, record: u32| {
         let dump = &dumps[usize::from(node)];

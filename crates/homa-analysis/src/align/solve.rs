@@ -1,4 +1,4 @@
-//! Clocks of many nodes from the differences between pairs of them.
+//! Computes the clocks of many nodes from the differences between pairs of clocks.
 
 use super::fit::Fit;
 
@@ -9,12 +9,12 @@ pub(super) struct Edge {
     pub(super) second: usize,
     pub(super) fit: Fit,
     /// Error of the difference at the fit's pivot, in nanoseconds. It exceeds the error of the fit if the
-    /// paths there and back differ.
+    /// paths in the two directions differ.
     pub(super) value_error: f64,
 }
 
 impl Edge {
-    /// Squared error of times at the first and the last packet between the two nodes.
+    /// Returns the squared error of times at the first and the last packet between the two nodes.
     fn variance(&self) -> f64 {
         let at_ends = self.fit.slope_error * self.fit.span / 2.0;
         self.value_error * self.value_error + at_ends * at_ends
@@ -25,31 +25,31 @@ impl Edge {
     }
 }
 
-/// The estimate of one clock: its time `own` is shared time `shared + part`, and from there it runs like
-/// shared time except for the drift.
+/// The estimate of one clock. Its time `own` corresponds to the shared time `shared + part`. From that time
+/// on, the clock runs like shared time except for the drift.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClockEstimate {
     pub(super) own: i64,
     pub(super) shared: i64,
     pub(super) part: f64,
-    /// Gain of shared time on this clock per nanosecond.
+    /// Nanoseconds that shared time gains on this clock, per nanosecond.
     pub(super) drift: f64,
 }
 
 impl ClockEstimate {
-    /// The correction from this clock's time to shared time.
+    /// Returns the correction from this clock's time to shared time.
     pub(super) fn correction(&self, own: i64) -> (i64, f64) {
         let passed = own.saturating_sub(self.own) as f64;
         (self.shared.saturating_sub(self.own), self.part + passed * self.drift)
     }
 
-    /// Shared time after `zero`, in nanoseconds.
+    /// Converts a time of this clock to shared time since `zero`, in nanoseconds.
     fn after(&self, zero: i64, own: i64) -> f64 {
         let (whole, part) = self.correction(own);
         own.saturating_add(whole).saturating_sub(zero) as f64 + part
     }
 
-    /// The clock of the node at the other end of an edge, if `self` is the estimate of `node`.
+    /// Returns the estimate for the node at the other end of an edge, if `self` is the estimate for `node`.
     fn propagate(&self, edge: &Edge, node: usize) -> ClockEstimate {
         let fit = &edge.fit;
         let whole = fit.value.round();
@@ -61,7 +61,7 @@ impl ClockEstimate {
         };
         let (added, part) = self.correction(near);
         let rate = if node == edge.first { 1.0 / (1.0 + fit.slope) } else { 1.0 + fit.slope };
-        // The pivot of the second clock is rounded to whole nanoseconds; `between` is the remainder.
+        // The pivot on the second clock is rounded to whole nanoseconds; `between` is the remainder.
         ClockEstimate {
             own: far,
             shared: near.saturating_add(added),
@@ -70,8 +70,8 @@ impl ClockEstimate {
         }
     }
 
-    /// The same clock with `delta_ns` more shared time at `zero`, and with `drift_ppb` more per second since
-    /// then.
+    /// Returns the same clock with `delta_ns` more shared time at `zero`, and with `drift_ppb` more per
+    /// second from then on.
     fn corrected(self, zero: i64, delta_ns: f64, drift_ppb: f64) -> ClockEstimate {
         let seconds = self.after(zero, self.own) / NS_PER_S;
         ClockEstimate {
@@ -86,13 +86,13 @@ impl ClockEstimate {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PathEstimate {
     pub(super) estimate: ClockEstimate,
-    /// Squared error of its times relative to the node at the start, added up over the edges of the path.
+    /// Squared error of the node's times relative to the start node, summed over the edges of the path.
     pub(super) variance: f64,
-    /// Error of its drift as a fraction, not squared.
+    /// Error of the node's drift as a fraction, not squared.
     pub(super) drift_error: f64,
 }
 
-/// The nodes reachable from `start`, each by the path of minimum uncertainty, nearest first.
+/// Returns the nodes reachable from `start`, each by its path of minimum uncertainty, nearest first.
 pub(super) fn shortest_paths(
     nodes: usize,
     edges: &[Edge],
@@ -123,7 +123,7 @@ pub(super) fn shortest_paths(
     order
 }
 
-/// The nearest node that is not done.
+/// Returns the nearest node that is not done.
 fn nearest<T: Copy>(best: &[Option<T>], done: &[bool], distance: impl Fn(&T) -> f64) -> Option<(usize, T)> {
     let open = best.iter().zip(done).enumerate().filter(|(_, (_, done))| !**done);
     let open = open.filter_map(|(node, (reached, _))| Some((node, (*reached)?)));
@@ -139,7 +139,8 @@ fn adjacency(nodes: usize, edges: &[Edge]) -> Vec<Vec<usize>> {
     at
 }
 
-/// The minimum sum of `length` over a path of edges from `start` to each node; infinite if there is no path.
+/// Returns the minimum sum of `length` over a path of edges from `start` to each node, infinite if there is
+/// no path.
 pub(super) fn distances(
     nodes: usize,
     edges: &[Edge],
@@ -163,14 +164,14 @@ pub(super) fn distances(
 }
 
 const NS_PER_S: f64 = 1e9;
-/// Accuracy of ordinary crystals. It decides only what the packets leave open.
+/// Accuracy of ordinary crystals. It matters only where packets do not determine the drift.
 const PRIOR_DRIFT_PPB: f64 = 100_000.0;
-/// Iterations of the fit. The equations are linear except for products of drifts, which are below a
+/// Number of iterations of the fit. The equations are linear except for products of drifts, which are below a
 /// millionth.
 const ROUNDS: usize = 2;
 
-/// Disagreement of an edge with its two clocks: nanoseconds at its pivot by which the second node's shared
-/// time is ahead, and its growth in parts per billion.
+/// Returns the disagreement of an edge with its two clocks: the nanoseconds by which the second node's shared
+/// time is ahead at the edge's pivot, and the growth of this lead in parts per billion.
 pub(super) fn disagreement(edge: &Edge, first: &ClockEstimate, second: &ClockEstimate) -> (f64, f64) {
     let fit = &edge.fit;
     let whole = fit.value.round();
@@ -182,7 +183,7 @@ pub(super) fn disagreement(edge: &Edge, first: &ClockEstimate, second: &ClockEst
 }
 
 /// Adjusts the estimates by weighted least squares, to minimize the disagreement of all edges relative to
-/// their errors. Nodes without a estimate take no part, and `start` keeps its estimate.
+/// their errors. Nodes without an estimate are left out, and `start` keeps its estimate.
 pub(super) fn refine(estimates: &mut [Option<ClockEstimate>], edges: &[Edge], start: usize) {
     for _ in 0..ROUNDS {
         let Some(zero) = estimates[start].map(|estimate| estimate.shared) else { return };
@@ -194,13 +195,13 @@ pub(super) fn refine(estimates: &mut [Option<ClockEstimate>], edges: &[Edge], st
     }
 }
 
-/// One equation: the change of `plus` minus that of `minus` should be `wanted`, where a change is `delta +
-/// seconds * drift`, or the drift alone.
+/// One equation: the change of `plus` minus the change of `minus` should be `wanted`. A change is either
+/// `delta + seconds * drift` or only the drift.
 #[derive(Debug)]
 struct Row {
     plus: usize,
     minus: usize,
-    /// 1 in an equation of times, 0 in an equation of drifts.
+    /// 1 in an equation for times, 0 in an equation for drifts.
     delta: f64,
     drift: f64,
     wanted: f64,
@@ -240,7 +241,7 @@ impl Row {
         self.delta * (plus[0] - minus[0]) + self.drift * (plus[1] - minus[1])
     }
 
-    /// Adds `times` times the transposed row.
+    /// Adds `times` times the transposed row to `to`.
     fn add_transposed(&self, times: f64, to: &mut [[f64; 2]]) {
         for (node, sign) in [(self.plus, 1.0), (self.minus, -1.0)] {
             to[node][0] += sign * self.delta * times;
@@ -249,8 +250,9 @@ impl Row {
     }
 }
 
-/// Solves the normal equations by conjugate gradients, preconditioned by their diagonal. Without rounding, as
-/// many steps as unknowns would give the exact solution, and no matrix is needed. `fixed` stays zero.
+/// Solves the normal equations by conjugate gradients, preconditioned by their diagonal. Without rounding
+/// errors, as many steps as there are unknowns would give the exact solution, and no matrix is needed.
+/// `fixed` stays zero.
 fn least_squares(rows: &[Row], nodes: usize, fixed: usize) -> Vec<[f64; 2]> {
     let mut diagonal = vec![[0.0; 2]; nodes];
     let mut residual = vec![[0.0; 2]; nodes];

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// The true clock of a node: its time at the start, and by how many parts per million it is fast.
+/// The true clock of a node: its time at the start, and by how many parts per million it runs fast.
 #[derive(Clone, Copy, Debug)]
 struct TrueClock {
     start_ns: i64,
@@ -17,7 +17,7 @@ impl TrueClock {
     }
 }
 
-/// Network delays in nanoseconds: a minimum, plus a random time of this mean.
+/// Network delays in nanoseconds: a minimum, plus a random time with this mean.
 #[derive(Clone, Copy, Debug)]
 struct Delays {
     least: i64,
@@ -55,7 +55,7 @@ impl World {
         self.dumps[node].records.push(record);
     }
 
-    /// Sends a packet, and returns its arrival.
+    /// Sends a packet and returns its arrival time.
     fn packet(&mut self, from: usize, to: usize, true_ns: i64, delays: Delays) -> i64 {
         let late = -self.random.random::<f64>().max(1e-9).ln() * delays.mean;
         let came = true_ns + delays.least + late as i64;
@@ -66,7 +66,7 @@ impl World {
         came
     }
 
-    /// Sends this many packets between random nodes within this time.
+    /// Sends this many packets between random nodes, spread over this time.
     fn traffic(&mut self, packets: usize, span_ns: i64, delays: Delays) {
         for _ in 0..packets {
             let from = self.random.random_range(0..self.truths.len());
@@ -84,7 +84,7 @@ impl World {
     }
 }
 
-/// Error of a node's aligned clock relative to the reference at this true time, in nanoseconds.
+/// Returns the error of a node's aligned clock relative to the reference at this true time, in nanoseconds.
 fn error(dumps: &[Dump], truths: &[TrueClock], clocks: &Clocks, node: usize, true_ns: i64) -> i64 {
     let reference = clocks.nodes[node].reference.expect("aligned");
     let mut dump = Dump { records: Vec::new(), ..dumps[node].clone() };
@@ -171,8 +171,8 @@ fn a_switch_is_placed_between_the_hosts_and_does_not_move_them() {
     let truths = [truth(SECOND, 0.0), truth(3 * SECOND, 40.0), truth(2 * SECOND, -20.0)];
     let mut world = World::new(&truths);
     world.dumps[2].node = Node::switch("tor", ["a".into(), "b".into()]);
-    // From the first host the path to the switch is long, from the second the path after it, which would pull
-    // the two hosts apart.
+    // From the first host, the path to the switch is long; from the second host, the path after the switch is
+    // long. If these times were assumed equal, the two hosts' clocks would be moved apart.
     for round in 0..10_000 {
         for (from, to, entered, left) in [(0, 1, 3_000, 3_500), (1, 0, 500, 1_000)] {
             let at = round * 100_000 + i64::from(from as u8) * 50_000;

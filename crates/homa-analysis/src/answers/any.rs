@@ -1,4 +1,4 @@
-//! No answer panics, whatever a dump contains.
+//! Tests that no answer panics, whatever a dump contains.
 
 use homa_trace::{Clock, Dump, EventKind, Node, Place, Trace, packet_word};
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! The delay of packets on each path when nothing holds them up.
+//! The delay of packets on each path if nothing delays them.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,16 +10,16 @@ use crate::model::{Model, NodeId, Packet};
 
 type Pair = (NodeId, NodeId);
 
-/// Minimum number of equally fast packets (for their length) that proves a path's best case. Delayed packets
-/// also have a fastest one, but not several with the same delay.
+/// Minimum number of packets that are equally fast for their length, so that their delay counts as the path's
+/// best case. Delayed packets also include a fastest one, but not several with the same delay.
 const ALIKE: u32 = 3;
 
-/// The best case for each pair of hosts, one way, and the number of packets that reached it.
+/// The best case for each pair of hosts in one direction, and the number of packets that reached it.
 pub(super) struct BestCases(HashMap<Pair, (Line, u32), FixedState>);
 
 impl BestCases {
-    /// A lower line of this delay for each pair. Pairs whose packets give no slope get the slope of all
-    /// pairs.
+    /// Computes a lower line of this delay for each pair. A pair whose packets do not determine a slope gets
+    /// the slope of all pairs.
     pub(super) fn of(model: &Model, delay: fn(&Packet) -> Option<i64>) -> BestCases {
         let mut pairs: BTreeMap<Pair, Minima> = BTreeMap::new();
         for packet in &model.packets {
@@ -34,8 +34,8 @@ impl BestCases {
         BestCases(pairs.into_iter().filter_map(line).collect())
     }
 
-    /// Like [`BestCases::of`], and counts the packets within `within_ns` of the best case, except those that
-    /// `may_be` excludes.
+    /// Like [`BestCases::of`], but also counts the packets within `within_ns` of the best case, except those
+    /// that `may_be` excludes.
     pub(super) fn counted(
         model: &Model,
         delay: fn(&Packet) -> Option<i64>,
@@ -55,18 +55,18 @@ impl BestCases {
         best_cases
     }
 
-    /// Whether several packets between these hosts reached the best case, so that it is probably the
+    /// Returns whether several packets between these hosts reached the best case, so that it is probably the
     /// undelayed time.
     pub(super) fn is_reliable(&self, pair: Pair) -> bool {
         self.0.get(&pair).is_some_and(|(_, alike)| *alike >= ALIKE)
     }
 
-    /// Whether no pair has a best case.
+    /// Returns whether no pair has a best case.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The best case of a packet between these hosts in nanoseconds, rounded down.
+    /// Returns the best case of a packet between these hosts in nanoseconds, rounded down.
     pub(super) fn ns(&self, pair: Pair, length: u32) -> Option<i64> {
         Some(self.0.get(&pair)?.0.ns(length).floor() as i64)
     }

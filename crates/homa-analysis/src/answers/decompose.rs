@@ -1,14 +1,15 @@
 //! The extra delay of each packet, split by cause.
 //!
-//! The extra delay is a packet's delay minus the best case for its length on its path. The best case is known
-//! only if several packets took the same minimum time. Otherwise all of them may have been delayed, and the
-//! path is left out. Parts of the extra delay:
+//! The extra delay is a packet's delay minus the best case for the packet's length on its path. The best case
+//! is known only if several packets took the same minimum time. Otherwise all of them may have been delayed,
+//! and the path is left out. The extra delay has these parts:
 //!
-//! - The sender's transmit queue: the time until the device sent the packet, beyond its minimum, if the
-//!   kernel recorded it. Otherwise, the bytes queued when the packet was sent, over the link's rate.
+//! - The sender's transmit queue. If the kernel recorded when the device sent the packet, it is the time
+//!   until then, beyond its minimum. Otherwise, it is the number of bytes queued when the packet was sent,
+//!   divided by the link's rate.
 //! - Receive overhead: the packet's wait within its burst, beyond its minimum.
-//! - The polling gap: the remaining time that arrivals on the receiver's link do not explain, but at most
-//!   the time since the receiver's queue was last known to be empty.
+//! - The polling gap: the remaining time that arrivals on the receiver's link do not explain, limited to the
+//!   time since the receiver's queue was last known to be empty.
 //! - The switch: the rest.
 
 use std::collections::{HashMap, HashSet};
@@ -28,7 +29,7 @@ use crate::link::{LinkRate, Load};
 use crate::model::{Direction, Model, ModelTime, NodeId, Packet};
 use crate::replay::{Replay, State};
 
-/// An extra delay and its parts in nanoseconds; `extra` is their sum.
+/// An extra delay and its parts in nanoseconds; `extra_ns` is the sum of the parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Parts {
     /// The whole extra delay.
@@ -46,32 +47,32 @@ pub struct Parts {
 /// A packet and its delay.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DelayedPacket {
-    /// Its RPC, by its id at the client.
+    /// The packet's RPC, by its ID at the client.
     pub rpc: u64,
-    /// Its packet type on the wire.
+    /// The packet's type on the wire.
     pub packet_type: u8,
-    /// Its length in bytes.
+    /// Length of the packet in bytes.
     pub length: u32,
-    /// Offset of its payload in the message.
+    /// Offset of the packet's payload in the message.
     pub offset: u32,
-    /// Its sender.
+    /// Name of the sender.
     pub from: String,
-    /// Its receiver.
+    /// Name of the receiver.
     pub to: String,
-    /// When it was sent, in nanoseconds since the zero of the model.
+    /// When the packet was sent, in nanoseconds since the zero of the model.
     pub sent_ns: i64,
-    /// Its one-way delay in nanoseconds.
+    /// One-way delay of the packet in nanoseconds.
     pub delay_ns: i64,
-    /// The best case for its length on its path.
+    /// The best case for the packet's length on its path.
     pub best_ns: i64,
-    /// Its extra delay.
+    /// The extra delay and its parts.
     pub parts: Parts,
-    /// The recorded extra delay in switches, if they recorded it.
+    /// The extra delay in switches as the switches recorded it, if they did.
     pub true_switch_ns: Option<i64>,
 }
 
-/// Comparison of the switch's part with the switches' own records, for packets that a switch delayed by at
-/// least the time of a full packet.
+/// Comparison of the estimated switch part with the switches' own records, for packets that a switch delayed
+/// by at least the time of a full packet.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SwitchCheck {
     /// Packets compared.
@@ -95,26 +96,27 @@ pub struct Decomposition {
     pub rate: LinkRate,
     /// Packets included.
     pub packets: u64,
-    /// Packets left out because the best case of their path is unknown: no three packets on it took the same
-    /// time.
+    /// Number of packets left out because the best case of their path is unknown: no three packets on it took
+    /// the same time.
     pub left_out: u64,
-    /// Paths left out for that reason, one way each.
+    /// Number of paths left out for that reason, counting each direction separately.
     pub paths_left_out: u64,
     /// All extra delays.
     pub extra_ns: Option<Percentiles>,
-    /// Parts of the sender.
+    /// The parts due to the sender.
     pub sender_ns: Option<Percentiles>,
-    /// Parts of switches.
+    /// The parts due to switches.
     pub switch_ns: Option<Percentiles>,
-    /// Parts of the polling gap.
+    /// The parts due to the polling gap.
     pub poll_ns: Option<Percentiles>,
-    /// Parts of the receiver.
+    /// The parts due to the receiver.
     pub receive_ns: Option<Percentiles>,
     /// Sums over all packets.
     pub sums: Parts,
     /// Packets whose parts do not add up to their extra delay: always 0.
     pub unequal: u64,
-    /// The check against the switches' records; `None` if no switch recorded any, or none delayed a packet.
+    /// The check against the switches' records; `None` if no switch recorded any packet, or if none delayed a
+    /// packet.
     pub check: Option<SwitchCheck>,
     /// The most delayed packets.
     pub worst: Vec<DelayedPacket>,
@@ -122,8 +124,8 @@ pub struct Decomposition {
     pub missing_events: Vec<MissingEvents>,
 }
 
-/// Splits the extra delay of every packet that its sender and its receiver recorded. `keep`: number of most
-/// delayed packets to list. `None` if there is no packet.
+/// Splits the extra delay of all packets that both their sender and their receiver recorded. `keep`: number
+/// of most delayed packets to list. Returns `None` if there is no packet.
 #[must_use]
 pub fn decompose(model: &Model, select: &Select, rate: LinkRate, keep: usize) -> Option<Decomposition> {
     let split = Splitter::new(model, rate);
@@ -192,7 +194,8 @@ pub fn decompose(model: &Model, select: &Select, rate: LinkRate, keep: usize) ->
     })
 }
 
-/// Sender, switch, poll and receive, each up to four seconds: compact, because there are millions of packets.
+/// Sender, switch, poll and receive parts, each up to four seconds. Compact, because there are millions of
+/// packets.
 #[derive(Clone, Copy)]
 struct CompactParts([u32; 4]);
 
@@ -207,22 +210,22 @@ impl CompactParts {
     }
 }
 
-/// Tolerance for equal delays, as a fraction of a full packet's time on the link.
+/// Tolerance for equal delays, as a fraction of a full packet's transmission time.
 const ALIKE_PART: f64 = 0.1;
 
 fn longest(model: &Model) -> u32 {
     model.packets.iter().map(|packet| packet.length).max().unwrap_or(0)
 }
 
-/// The time that switches added to the packet's delay beyond the best case. `None` before `since_ns`, from
-/// which on all switches recorded.
+/// Returns the time that switches added to the packet's delay, beyond the best case. Returns `None` for
+/// packets sent before `since_ns`, the time since which the records of all switches are complete.
 fn in_switches_ns(model: &Model, (switches, since_ns): (&BestCases, u64), packet: &Packet) -> Option<i64> {
     packet.sent.ns().filter(|ns| *ns >= since_ns)?;
     let best_cases = switches.ns(ends(model, packet), packet.length)?;
     Some((packet.left.since(packet.entered)? - best_cases).max(0))
 }
 
-/// The data that the parts are computed from.
+/// The data from which the parts are computed.
 struct Splitter<'a> {
     model: &'a Model,
     rate: LinkRate,
@@ -236,15 +239,15 @@ struct Splitter<'a> {
     switches_since_ns: u64,
     arrivals: Arrivals<'a>,
     looks: HashMap<(NodeId, u8), PollHistory, FixedState>,
-    /// For each node, the minimum time from the creation of a packet until its device sent it.
+    /// For each node, the minimum time from creating a packet until its device sends the packet.
     least_out_ns: HashMap<NodeId, i64, FixedState>,
 }
 
-/// The transmit queue of a host, assuming that its link is idle at the start of the trace.
+/// The transmit queue of a host. Its link is assumed to be idle at the start of the trace.
 #[derive(Clone)]
 struct Queue {
     rate: LinkRate,
-    /// When its link will have sent everything.
+    /// When the link will have sent everything in the queue.
     free_ns: f64,
 }
 
@@ -257,8 +260,8 @@ impl State for Queue {
     }
 }
 
-/// The reads of bursts by an endpoint: the time of each read, and the time for which the queue may not have
-/// been empty before it; and the minimum wait of a packet in its burst.
+/// The reads of bursts by an endpoint. Each has its time, and the time before it for which the queue may not
+/// have been empty. Also contains the minimum wait of a packet in its burst.
 #[derive(Default)]
 struct PollHistory {
     reads: Vec<(u64, u64)>,
@@ -285,8 +288,8 @@ impl<'a> Splitter<'a> {
         let switches = BestCases::of(model, |packet| packet.left.since(packet.entered));
         let switches_since_ns = model.switches_remember_since_ns();
         let alike_ns = rate.ns(Load::packet(longest(model))) * ALIKE_PART;
-        // A queue that is never empty delays even the fastest packets, and its switch's records may show
-        // that.
+        // A queue that is never empty delays even the fastest packets, and the records of its switch may show
+        // this.
         let may_be_undelayed = |packet: &Packet| {
             let in_switches = in_switches_ns(model, (&switches, switches_since_ns), packet);
             in_switches.is_none_or(|ns| ns as f64 <= alike_ns)
@@ -353,14 +356,14 @@ impl<'a> Splitter<'a> {
         place.map_or(0, |place| (queue.behind(first + place).free_ns - sent_ns as f64).max(0.0) as i64)
     }
 
-    /// The time that the receiver's link needed for the arrivals from `since_ns` until the packet, which is
-    /// not included.
+    /// Returns the time that the receiver's link needed for the arrivals from `since_ns` until the packet,
+    /// excluding the packet itself.
     fn busy_ns(&self, to: NodeId, since_ns: u64, packet: &Packet) -> i64 {
         let Some(until_ns) = packet.received.ns() else { return 0 };
         self.rate.ns(self.arrivals.between(to, since_ns, until_ns)) as i64
     }
 
-    /// The recorded delay of the packet in switches, beyond the best case.
+    /// Returns the recorded delay of the packet in switches, beyond the best case.
     fn true_switch_ns(&self, packet: &Packet) -> Option<i64> {
         in_switches_ns(self.model, (&self.switches, self.switches_since_ns), packet)
     }
@@ -374,7 +377,7 @@ impl<'a> Splitter<'a> {
             let found = i64::from(short.0[1]);
             truths.push(truth);
             founds.push(found);
-            // Unit: thousandths of a per cent.
+            // The unit is a thousandth of a per cent.
             errors.push((found - truth).abs().saturating_mul(100_000) / truth);
         }
         let sum = |values: &[i64]| values.iter().map(|value| *value as f64).sum::<f64>();
@@ -410,7 +413,7 @@ impl<'a> Splitter<'a> {
 }
 
 impl PollHistory {
-    /// For how long the queue may not have been empty when this burst was read.
+    /// Returns for how long the queue may not have been empty when this burst was read.
     fn unseen_ns(&self, read: ModelTime) -> i64 {
         let Some(read) = read.ns() else { return 0 };
         let at = self.reads.binary_search_by_key(&read, |(read, _)| *read);
@@ -421,12 +424,12 @@ impl PollHistory {
 /// The state of an endpoint between two bursts.
 #[derive(Clone, Copy, Default)]
 struct PollState {
-    /// When the last burst was read, and when it had been processed.
+    /// When the last burst was read, and when its processing ended.
     read_ns: u64,
     processed_ns: u64,
-    /// When it last fell asleep, after it found nothing.
+    /// When the endpoint last fell asleep, after finding nothing to read.
     asleep_ns: u64,
-    /// When it stopped running, if it did.
+    /// When the endpoint stopped running, if it did.
     stopped_ns: Option<u64>,
 }
 
@@ -457,9 +460,10 @@ fn poll_histories(model: &Model) -> HashMap<(NodeId, u8), PollHistory, FixedStat
 }
 
 impl PollState {
-    /// When the queue was last seen empty, for a burst that is read `now` after `vain` empty polls.
+    /// Returns when the queue was last seen empty, for a burst that is read at `now` after `vain` empty
+    /// polls.
     fn last_empty_ns(&self, now: u64, vain: u32) -> u64 {
-        // The previous burst emptied the queue.
+        // Reading the previous burst emptied the queue.
         let mut empty = self.read_ns;
         if vain > 0 {
             let spacing = now.saturating_sub(self.processed_ns) / (u64::from(vain) + 1);
@@ -479,10 +483,10 @@ mod tests {
     use crate::link::RateSource;
     use homa_trace::packet_word;
 
-    /// 8 Gbit/s without overhead: a nanosecond per byte.
+    /// 8 Gbit/s without overhead, which is a nanosecond per byte.
     const RATE: LinkRate = LinkRate { bps: 8e9, source: RateSource::Given, overhead_bytes: 0 };
 
-    /// Undelayed packets that give the path 500 ns and 1 ns per byte.
+    /// Makes undelayed packets from which the path's best case is 500 ns plus 1 ns per byte.
     fn known_path() -> Writer {
         let mut writer = Writer::new();
         for (index, length) in [(0, 100_u32), (1, 500), (2, 1_000)] {
@@ -548,7 +552,7 @@ mod tests {
             writer.data(944 * index as u32, sent, sent + 3_500);
             writer.switch(944 * index as u32, sent + 100, sent + 3_100);
         }
-        // A packet missing from the receiver's trace: it gives the switch's best case.
+        // A packet that is missing from the receiver's trace, but determines the switch's best case.
         writer.at(CLIENT, 600_000, EventKind::PacketSent, WORD, 9_440).switch(9_440, 600_100, 601_100);
         let found = decompose(&writer.model(), &Select::default(), RATE, 0).expect("packets");
         assert_eq!((found.packets, found.left_out, found.paths_left_out), (0, 4, 1));
@@ -564,7 +568,7 @@ mod tests {
         writer.at(SERVER, 101_500, EventKind::PacketReceived, WORD, 0);
         writer.at(SERVER, 102_800, EventKind::PacketReceived, WORD, 944);
         let parts = parts_of(&writer, 944);
-        // A link that sends one packet after another would have delayed it by 1,000.
+        // A link that sends packets one after another would have delayed it by 1,000.
         assert_eq!((parts.extra_ns, parts.sender_ns, parts.switch_ns), (1_300, 300, 1_000));
     }
 
@@ -576,13 +580,13 @@ mod tests {
         writer.burst(SERVER, 90_020, EventKind::BurstProcessed, 1, 0);
         writer.at(CLIENT, 100_000, EventKind::PacketSent, WORD, 0);
         writer.burst(SERVER, 101_000, EventKind::Asleep, 0, 0);
-        // A packet of another sender arrives before it on the link: 600 bytes.
+        // A packet from another sender, of 600 bytes, arrives before it on the link.
         writer.burst(SERVER, 104_000, EventKind::BurstIn, 2, 1);
         writer.of(200, SERVER, 104_050, EventKind::PacketReceived, packet_word(0x10, 600), 0);
         writer.at(SERVER, 104_110, EventKind::PacketReceived, WORD, 0);
         writer.burst(SERVER, 104_120, EventKind::BurstProcessed, 2, 0);
         let parts = parts_of(&writer, 0);
-        // It waited 110 ns in its burst; the packet before it waited 10, the minimum.
+        // It waited 110 ns in its burst. The packet before it waited 10 ns, the minimum.
         assert_eq!((parts.extra_ns, parts.sender_ns, parts.receive_ns), (2_610, 0, 100));
         assert_eq!((parts.switch_ns, parts.poll_ns), (600, 1_910));
     }

@@ -13,7 +13,7 @@ use super::select::Select;
 use crate::model::{DATA, GRANT};
 use crate::model::{Direction, Model, ModelTime, NodeId, Packet};
 
-/// Stages of a packet's path, in order. A stage begins where the previous known stage ends; if stamps in
+/// Stages of a packet's path, in order. A stage begins where the previous known stage ends. If records in
 /// between are missing, the next stage covers both. For each packet, the stages up to [`Stage::Batch`] add up
 /// to [`Stage::Total`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -21,20 +21,22 @@ use crate::model::{Direction, Model, ModelTime, NodeId, Packet};
 pub enum Stage {
     /// From the packet's creation until its burst is handed to the driver.
     Out,
-    /// From there until the device has sent the packet or the driver has accepted the burst. If the receiver
-    /// reads the packet before the driver returns, the stage ends at that read.
+    /// From the end of [`Stage::Out`] until the device has sent the packet or the driver has accepted the
+    /// burst. If the receiver reads the packet before the driver returns, the stage ends when the packet is
+    /// read.
     Driver,
-    /// From there until the receiver's device has the packet, or it leaves the last switch, or it is read.
+    /// From the previous stage until the receiver's device has the packet, the packet leaves the last switch,
+    /// or it is read.
     Network,
-    /// From there until the thread that reads it runs again, if the thread slept.
+    /// From the previous stage until the thread that reads the packet runs again, if the thread slept.
     WakeUp,
-    /// From there until its burst is read.
+    /// From the previous stage until the packet's burst is read.
     Gap,
-    /// From there until the endpoint processes the packet.
+    /// From the previous stage until the endpoint processes the packet.
     Batch,
     /// From the packet's creation until it is processed.
     Total,
-    /// From there until its whole burst is processed; not part of the total.
+    /// From the packet's processing until its whole burst is processed; not part of the total.
     Rest,
 }
 
@@ -52,19 +54,19 @@ impl Stage {
     ];
 }
 
-/// Times of a stage; `None` if no packet has the stamps.
+/// Times of a stage; `None` if no packet has the required records.
 pub type Column = Option<Percentiles>;
 
-/// The packets of one type, one way.
+/// The packets of one type in one direction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DelayTable {
     /// `data` or `grant`.
     pub packets: &'static str,
     /// The direction of the packets themselves.
     pub direction: Direction,
-    /// Sender, if the table is of one pair of nodes.
+    /// Name of the sender, if the table is for one pair of nodes.
     pub from: Option<String>,
-    /// Receiver, if the table is of one pair of nodes.
+    /// Name of the receiver, if the table is for one pair of nodes.
     pub to: Option<String>,
     /// Times of each stage.
     pub stages: BTreeMap<Stage, Column>,
@@ -77,29 +79,29 @@ pub struct Bursts {
     pub node: String,
     /// Packets per burst read.
     pub packets_in: Column,
-    /// From one read of a burst to the next by the same endpoint.
+    /// Time from reading one burst to reading the next at the same endpoint.
     pub gap_in_ns: Column,
-    /// From the read of a burst until it is processed.
+    /// Time from reading a burst until it is processed.
     pub processing_ns: Column,
     /// Packets per burst handed to the driver.
     pub packets_out: Column,
-    /// From handing a burst to the driver until the driver has accepted it.
+    /// Time from handing a burst to the driver until the driver has accepted it.
     pub driver_ns: Column,
 }
 
 /// The result of [`delays`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Delays {
-    /// DATA and GRANT packets, each way, if there are any.
+    /// Tables for DATA and GRANT packets in each direction, if there are any.
     pub tables: Vec<DelayTable>,
-    /// Bursts of each node that has any.
+    /// Bursts of each node that recorded any.
     pub bursts: Vec<Bursts>,
     /// Missing kinds of events, which explain missing stages.
     pub missing_events: Vec<MissingEvents>,
 }
 
-/// Stages of each DATA and GRANT packet that sender and receiver recorded; with `by_pair`, also for each pair
-/// of nodes.
+/// Returns the stages of all DATA and GRANT packets that both sender and receiver recorded. With `by_pair`,
+/// also returns them for each pair of nodes.
 #[must_use]
 pub fn delays(model: &Model, select: &Select, by_pair: bool) -> Delays {
     let clock = Wakes::of(model);
@@ -156,7 +158,7 @@ impl Wakes {
         Wakes(wakes)
     }
 
-    /// The last wake-up from `from` until `until`.
+    /// Returns the time of the last wake-up from `from` until `until`.
     fn between(&self, node: NodeId, endpoint: u8, from: ModelTime, until: ModelTime) -> ModelTime {
         let (Some(from), Some(until), Some(times)) = (from.ns(), until.ns(), self.0.get(&(node, endpoint)))
         else {
@@ -171,7 +173,7 @@ impl Wakes {
     }
 }
 
-/// Packets of one type, one way.
+/// Packets of one type in one direction.
 struct Class<'a> {
     model: &'a Model,
     select: &'a Select,
@@ -193,8 +195,8 @@ impl Class<'_> {
 
     fn whole(&self, name: &'static str) -> DelayTable {
         let mut values = Vec::new();
-        // One stage at a time: the values of all stages of millions of packets would take as much memory as
-        // the packets.
+        // Compute one stage at a time: the values of all stages of millions of packets would take as much
+        // memory as the packets themselves.
         let stages = Stage::ALL.map(|stage| {
             values.clear();
             values.extend(self.packets().filter_map(|packet| self.stage_time(packet, stage)));
@@ -242,7 +244,7 @@ impl Class<'_> {
             .collect()
     }
 
-    /// The time of one stage of this packet.
+    /// Returns the duration of one stage of this packet.
     fn stage_time(&self, packet: &Packet, stage: Stage) -> Option<i64> {
         let read = packet.read;
         let arrived = packet.device_received.or(packet.left);
@@ -270,7 +272,7 @@ impl Class<'_> {
     }
 }
 
-/// The end of the network stage, if the end of the driver's work is known.
+/// Returns the end of the network stage, if it is known when the driver's work ended.
 fn network_end_of(taken: ModelTime, network_end: ModelTime) -> ModelTime {
     if taken.is_some() { network_end } else { ModelTime::NONE }
 }

@@ -1,4 +1,4 @@
-//! Grants: their delays, their senders and receivers, and the unused ones.
+//! Grants: their delays, the hosts that sent and received them, and unused grants.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -23,20 +23,20 @@ pub struct PairGrants {
     pub receiver: String,
     /// The host that received the grants.
     pub sender: String,
-    /// Messages that had grants.
+    /// Number of messages that had grants.
     pub messages: u64,
-    /// Grants sent.
+    /// Number of grants sent.
     pub grants: u64,
-    /// Bytes granted.
+    /// Number of bytes granted.
     pub bytes: u64,
-    /// Grants that arrived while their sender was waiting for them.
+    /// Number of grants that arrived while their recipient was waiting for them.
     pub late: u64,
     /// Time that senders waited for a grant, in nanoseconds.
     pub waited_ns: u64,
-    /// Bytes that the receiver's link could have carried during these waits and did not; 0 if its rate is
+    /// Bytes that the receiver's link could have carried during these waits but did not; 0 if its rate is
     /// unknown.
     pub wasted_bytes: u64,
-    /// Grants that their sender left unused for longer than `unused_after_ns`.
+    /// Number of grants that the sender left unused for longer than `unused_after_ns`.
     pub unused: u64,
     /// Bytes of the unused grants.
     pub unused_bytes: u64,
@@ -49,15 +49,16 @@ pub struct Grants {
     pub rate: Option<LinkRate>,
     /// Maximum time that a grant may stay unused, in nanoseconds.
     pub unused_after_ns: u64,
-    /// From sending a grant until its sender has it.
+    /// Time from sending a grant until the message's sender receives it.
     pub way_ns: Option<Percentiles>,
     /// Times that senders waited for a grant.
     pub waited_ns: Option<Percentiles>,
-    /// From a grant's arrival until the sender sends the first byte that it allows.
+    /// Time from a grant's arrival until the sender sends the first byte that the grant allows.
     pub used_after_ns: Option<Percentiles>,
-    /// Grants by receiver and sender, most bytes first.
+    /// Grants by receiver and sender, sorted by bytes in descending order.
     pub pairs: Vec<PairGrants>,
-    /// Concurrency of granted messages, and how far grants are ahead, by receiver.
+    /// Per receiver, the number of messages that were granted at the same time, and how far grants were
+    /// ahead.
     pub receivers: Vec<ReceiverGrants>,
     /// Missing kinds of events.
     pub missing_events: Vec<MissingEvents>,
@@ -75,7 +76,7 @@ struct Sum {
     unused_bytes: u64,
 }
 
-/// Evaluates every grant from the records of both ends.
+/// Evaluates all grants from the records of both ends.
 #[must_use]
 pub fn grants(model: &Model, select: &Select, rate: Option<LinkRate>, unused_after_ns: u64) -> Grants {
     let arrivals = Arrivals::new(model);
@@ -93,7 +94,7 @@ pub fn grants(model: &Model, select: &Select, rate: Option<LinkRate>, unused_aft
             let mut of = MessageGrants::new(&arrivals, rate, receiver, unused_after_ns);
             for (_, record) in model.events_of(rpc).filter(|(_, record)| select.time(record.time)) {
                 let Some(kind) = record.event() else { continue };
-                // A sender's records have the RPC id of its own side, like all of its packets.
+                // A sender's records contain the RPC ID of the sender's own side, as do all of its packets.
                 let by_client = record.id & 1 == 0;
                 let by_sender = by_client == (direction == Direction::ToServer);
                 match kind {
@@ -169,7 +170,7 @@ impl GrantSums {
     }
 }
 
-/// Bytes that a host's link could have carried between the two times and did not.
+/// Returns the bytes that a host's link could have carried between the two times but did not.
 fn idle_bytes(
     arrivals: &Arrivals<'_>,
     node: NodeId,
@@ -188,7 +189,7 @@ struct MessageGrants<'a> {
     rate: Option<LinkRate>,
     arrivals: &'a Arrivals<'a>,
     receiver: NodeId,
-    /// Grants in transit: when each was sent, by its offset.
+    /// Grants in transit: the time at which each was sent, keyed by the granted offset.
     on_way: HashMap<u32, u64, FixedState>,
     /// The offset up to which the sender knows that it may send, and the offset up to which the receiver has
     /// granted.
@@ -240,7 +241,7 @@ impl<'a> MessageGrants<'a> {
     ) {
         match self.on_way.remove(&offset) {
             Some(sent) => way.push(ns.saturating_sub(sent) as i64),
-            // The receiver's trace is missing: count the grant here.
+            // If the receiver's trace is missing, count the grant here.
             None if self.granted_by_receiver == 0 => {
                 sum.grants += 1;
                 sum.bytes += u64::from(offset.saturating_sub(self.granted.max(self.sent_until)));

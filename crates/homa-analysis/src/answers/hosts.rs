@@ -1,4 +1,4 @@
-//! How hosts spend their time: polling, the pacer, cores.
+//! How hosts spend their time: polling, waiting for the pacer, and using cores.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -12,25 +12,25 @@ use super::select::Select;
 use crate::model::DATA;
 use crate::model::{Model, NO_NODE, Node, NodeId};
 
-/// Minimum share of empty polls and sleeps of an idle host.
+/// Minimum share of empty polls and sleeps for a host to count as idle.
 const IDLE: f64 = 0.5;
 
-/// How often a host polled without finding packets.
+/// Number of polls of a host, with and without packets.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HostPolls {
     /// Name of the host.
     pub node: String,
-    /// RPCs of which it is the client.
+    /// Number of RPCs for which the host is the client.
     pub as_client: u64,
-    /// RPCs of which it is the server.
+    /// Number of RPCs for which the host is the server.
     pub as_server: u64,
-    /// Polls that found packets.
+    /// Number of polls that found packets.
     pub full: u64,
-    /// Polls that found none.
+    /// Number of polls that found none.
     pub empty: u64,
     /// Share of empty polls.
     pub empty_share: f64,
-    /// Share of the time spent on processing bursts.
+    /// Share of time that the host spent processing bursts.
     pub busy_share: f64,
     /// Number of sleeps.
     pub sleeps: u64,
@@ -40,13 +40,13 @@ pub struct HostPolls {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bottleneck {
-    /// Most polls of clients find packets, those of servers do not.
+    /// Most polls of clients find packets, but those of servers do not.
     Clients,
-    /// Most polls of servers find packets, those of clients do not.
+    /// Most polls of servers find packets, but those of clients do not.
     Servers,
-    /// Both are busy.
+    /// Clients and servers are both busy.
     Both,
-    /// Most polls of both are empty: the network is the limit, or there is no more load.
+    /// Most polls of both are empty: either the network is the bottleneck, or there is no more load.
     Neither,
     /// One side has no polls in any trace.
     Unknown,
@@ -55,12 +55,12 @@ pub enum Bottleneck {
 /// The result of [`polls`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Polls {
-    /// Each host that polls.
+    /// All hosts that poll.
     pub nodes: Vec<HostPolls>,
-    /// Empty polls and sleeps as a share of all polls and sleeps, for hosts that are clients more often than
-    /// servers.
+    /// Empty polls and sleeps as a share of all polls and sleeps, for those hosts that are clients more often
+    /// than servers.
     pub clients_idle_share: Option<f64>,
-    /// The same share for the remaining hosts.
+    /// The same share for the other hosts.
     pub servers_idle_share: Option<f64>,
     /// The conclusion from these shares.
     pub bottleneck: Bottleneck,
@@ -72,15 +72,15 @@ fn hosts<'a>(model: &'a Model, select: &'a Select) -> impl Iterator<Item = (Node
     numbered.filter(|(number, node)| node.kind == NodeKind::Host && select.node(*number))
 }
 
-/// Time from the first to the last selected event of a node, at least 1 ns.
+/// Returns the time from the first to the last selected event of a node, at least 1 ns.
 fn span_ns(node: &Node, select: &Select) -> u64 {
     let mut times = node.records.iter().map(|record| record.time).filter(|ns| select.time(*ns));
     let first = times.next().unwrap_or(0);
     times.next_back().unwrap_or(first).saturating_sub(first).max(1)
 }
 
-/// The share of empty polls of each host, and whether clients or servers are the bottleneck: a host without
-/// empty polls has no time to spare.
+/// Returns the share of empty polls of each host, and whether clients or servers are the bottleneck. A host
+/// without empty polls has no spare time.
 #[must_use]
 pub fn polls(model: &Model, select: &Select) -> Polls {
     let mut roles = vec![(0_u64, 0_u64); model.nodes.len()];
@@ -125,7 +125,7 @@ pub fn polls(model: &Model, select: &Select) -> Polls {
     let nodes: Vec<HostPolls> = hosts(model, select).filter_map(of).collect();
     let share = |clients: bool| {
         let of = nodes.iter().filter(|node| (node.as_client > node.as_server) == clients);
-        // A sleeping host has nothing to do either.
+        // A host that sleeps has nothing to do either.
         let (full, empty) =
             of.fold((0, 0), |sum, node| (sum.0 + node.full, sum.1 + node.empty + node.sleeps));
         (full > 0).then(|| empty as f64 / (full + empty) as f64)
@@ -141,12 +141,12 @@ pub fn polls(model: &Model, select: &Select) -> Polls {
     Polls { nodes, clients_idle_share: clients, servers_idle_share: servers, bottleneck }
 }
 
-/// How a host's pacer held packets back.
+/// How often and for how long a host's pacer held packets back.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HostPacer {
     /// Name of the host.
     pub node: String,
-    /// How often a message had to wait.
+    /// Number of times that a message had to wait.
     pub waits: u64,
     /// From the start of a wait until the host sent DATA again.
     pub waited_ns: Option<Percentiles>,
@@ -154,11 +154,11 @@ pub struct HostPacer {
     pub backlog_ns: Option<Percentiles>,
     /// Granted bytes of the message that were not sent yet.
     pub held_bytes: Option<Percentiles>,
-    /// Share of the time in which a message waited.
+    /// Share of time during which a message waited.
     pub share: f64,
 }
 
-/// The pacer's effect at each host that had to wait for it.
+/// Returns the pacer's effect at each host at which it held packets back.
 #[must_use]
 pub fn pacer(model: &Model, select: &Select) -> Vec<HostPacer> {
     let of = |(_, node): (NodeId, &Node)| {
@@ -204,27 +204,27 @@ pub struct CoreUse {
     pub packets_out: u64,
     /// Packets received.
     pub packets_in: u64,
-    /// RPCs started there.
+    /// Number of RPCs started on the core.
     pub rpcs: u64,
-    /// Threads that woke there after a sleep.
+    /// Number of threads that woke on the core after a sleep.
     pub wakes: u64,
-    /// Bursts read there by an endpoint that read its previous burst on another core.
+    /// Number of bursts read on the core by an endpoint that read its previous burst on another core.
     pub migrations: u64,
-    /// How often the driving thread noticed that it had not run.
+    /// Number of times that the driving thread noticed that it had not run.
     pub not_running: u64,
-    /// Total time that it had not run, in nanoseconds.
+    /// Total time that the driving thread had not run, in nanoseconds.
     pub not_running_ns: u64,
-    /// Endpoints that read bursts there.
+    /// Number of endpoints that read bursts on the core.
     pub endpoints: u64,
 }
 
 /// The result of [`cores`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Cores {
-    /// Each core of each host, the busiest first.
+    /// All cores of all hosts, the busiest first.
     pub cores: Vec<CoreUse>,
-    /// Cores on which several endpoints are driven, over all hosts: endpoints of one machine compete for
-    /// them.
+    /// Cores on which several endpoints are driven, over all hosts: endpoints on one machine compete for
+    /// cores.
     pub shared: Vec<SharedCore>,
     /// Missing kinds of events.
     pub missing_events: Vec<MissingEvents>,
@@ -239,7 +239,7 @@ pub struct SharedCore {
     pub nodes: Vec<String>,
     /// Number of these endpoints.
     pub endpoints: u64,
-    /// Number of times that one of them detected an interval in which it did not run.
+    /// Number of times that one of these endpoints detected an interval in which it had not run.
     pub not_running: u64,
     /// Total length of these intervals, in nanoseconds.
     pub not_running_ns: u64,
@@ -250,7 +250,7 @@ pub struct SharedCore {
 pub fn cores(model: &Model, select: &Select) -> Cores {
     let mut found = Cores::default();
     let mut drivers: BTreeMap<u16, BTreeSet<(NodeId, u8)>> = BTreeMap::new();
-    // How often, and for how long in total, driving threads had not run, by core and host.
+    // Number and total length of the intervals in which driving threads had not run, by core and host.
     let mut stopped: HashMap<(u16, NodeId), (u64, u64), FixedState> = HashMap::default();
     for (number, node) in hosts(model, select) {
         let mut cores: BTreeMap<u16, (CoreUse, BTreeSet<u8>)> = BTreeMap::new();
@@ -327,7 +327,7 @@ mod tests {
         assert_eq!(found.bottleneck, Bottleneck::Servers);
         assert_eq!((found.nodes[0].as_client, found.nodes[1].as_server), (1, 1));
         assert!((found.nodes[1].busy_share - 101.0 / 196.0).abs() < 1e-9, "{}", found.nodes[1].busy_share);
-        // A server that sleeps between its bursts has time to spare.
+        // A server that sleeps between its bursts has spare time.
         writer.burst(SERVER, 300, EventKind::Asleep, 0, 0).burst(SERVER, 400, EventKind::Asleep, 0, 0);
         let found = polls(&writer.model(), &Select::default());
         assert_eq!((found.servers_idle_share, found.bottleneck), (Some(2.0 / 3.0), Bottleneck::Neither));

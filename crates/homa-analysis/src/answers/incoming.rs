@@ -1,4 +1,4 @@
-//! Bytes that receivers have granted and not yet received.
+//! Outstanding grants: bytes that receivers have granted but not yet received.
 
 use std::collections::HashMap;
 
@@ -13,21 +13,21 @@ use crate::link::{LinkRate, Load};
 use crate::model::DATA;
 use crate::model::{Model, NodeId};
 
-/// A value over time.
+/// The distribution of a value over time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct OverTime {
-    /// Its mean.
+    /// Mean of the value.
     pub mean: f64,
-    /// Value not exceeded in 50 % of the time.
+    /// Value that is not exceeded for 50 % of the time.
     pub p50: u64,
-    /// Value not exceeded in 99 % of the time.
+    /// Value that is not exceeded for 99 % of the time.
     pub p99: u64,
-    /// The maximum.
+    /// Maximum of the value.
     pub max: u64,
 }
 
 impl OverTime {
-    /// Summarizes pairs of a value and its duration. Sorts them.
+    /// Summarizes pairs of a value and its duration. Sorts the pairs.
     pub(super) fn of(steps: &mut [(u64, u64)]) -> OverTime {
         steps.sort_unstable();
         let whole: u128 = steps.iter().map(|(_, ns)| u128::from(*ns)).sum();
@@ -54,19 +54,19 @@ impl OverTime {
 pub struct ReceiverGrants {
     /// Name of the host.
     pub node: String,
-    /// Grants that it sent.
+    /// Number of grants that the host sent.
     pub grants: u64,
-    /// Bytes granted and not yet received, of all messages that had a grant.
+    /// Bytes granted but not yet received, over all messages that had a grant.
     pub bytes: OverTime,
-    /// Messages with outstanding bytes.
+    /// Number of messages with outstanding bytes.
     pub messages: OverTime,
-    /// Outstanding bytes of a message right after a grant to it.
+    /// Outstanding bytes of a message immediately after a grant to it.
     pub ahead_bytes: Option<Percentiles>,
-    /// Share of the time with outstanding bytes.
+    /// Share of the time during which bytes were outstanding.
     pub share: f64,
-    /// Utilization of its link during that time, 0 to 1; `None` if the rate is unknown.
+    /// Utilization of the host's link during that time, 0 to 1; `None` if the rate is unknown.
     pub link_use: Option<f64>,
-    /// Utilization of its link over the whole time.
+    /// Utilization of the host's link over the whole time.
     pub link_use_all: Option<f64>,
 }
 
@@ -79,7 +79,8 @@ pub struct IncomingGrants {
     pub receivers: Vec<ReceiverGrants>,
 }
 
-/// The outstanding grants of each receiver over time, and the utilization of its link meanwhile.
+/// Returns the outstanding grants of each receiver over time, and the utilization of the receiver's link
+/// meanwhile.
 #[must_use]
 pub fn incoming(model: &Model, select: &Select, rate: Option<LinkRate>) -> IncomingGrants {
     let hosts = model
@@ -119,7 +120,7 @@ struct Scan {
     steps: Vec<(u64, u64)>,
     message_steps: Vec<(u64, u64)>,
     ahead: Vec<i64>,
-    /// Bytes and packets that arrived while grants were outstanding, and in total.
+    /// Bytes and packets that arrived while grants were outstanding, and their totals over all time.
     meanwhile: (u64, u64),
     all: (u64, u64),
 }
@@ -218,7 +219,7 @@ mod tests {
         let rate = LinkRate { bps: 8e9, source: RateSource::Given, overhead_bytes: 0 };
         let found = incoming(&writer.model(), &Select::default(), Some(rate));
         let [server] = &found.receivers[..] else { panic!("{found:?}") };
-        // 1,888 for 1 us, 944 for 1 us, nothing for 2 us.
+        // The value is 1,888 for 1 us, 944 for 1 us, and 0 for 2 us.
         assert_eq!((server.bytes.mean, server.bytes.p99, server.bytes.max), (708.0, 1_888, 1_888));
         assert_eq!((server.messages.mean, server.share, server.link_use), (0.5, 0.5, Some(1.0)));
         assert_eq!(server.ahead_bytes.map(|found| found.p50), Some(1_888));

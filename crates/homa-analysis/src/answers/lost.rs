@@ -1,4 +1,4 @@
-//! Lost packets: places, discovery and cost of the losses.
+//! Lost packets: where they were lost, how the losses were detected, and what they cost.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -36,24 +36,25 @@ pub enum LossSite {
         /// The reason, as [`homa_trace::DROP_REASONS`] names it, if the trace has it.
         reason: Option<&'static str>,
     },
-    /// Lost in between: its sender sent it, and the receiver's trace covers the time and does not contain it.
+    /// Lost on the way: the packet was sent, and the receiver's trace covers the time but does not contain
+    /// the packet.
     Between {
-        /// The last node that recorded it.
+        /// The last node that recorded the packet.
         after: String,
-        /// Its receiver.
+        /// The packet's receiver.
         before: String,
     },
 }
 
-/// How a loss was found.
+/// How a loss was detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LossDetection {
-    /// Its receiver sent RESEND.
+    /// The packet's receiver sent RESEND.
     Resend,
-    /// Its sender sent it again without RESEND, or because of other packets.
+    /// The packet's sender sent it again without RESEND, or because of other packets.
     Sender,
-    /// No trace shows that it was found, or no node needed it.
+    /// No trace shows that the loss was detected, or no node needed the packet.
     Never,
 }
 
@@ -64,29 +65,29 @@ pub struct Loss {
     pub rpc: u64,
     /// Packet type on the wire.
     pub packet_type: u8,
-    /// Offset of its payload in the message.
+    /// Offset of the packet's payload in the message.
     pub offset: u32,
-    /// Its length in bytes.
+    /// Length of the packet in bytes.
     pub length: u32,
-    /// Its priority.
+    /// Priority of the packet.
     pub priority: u8,
-    /// Its sender.
+    /// Name of the sender.
     pub from: String,
-    /// Its receiver.
+    /// Name of the receiver.
     pub to: String,
-    /// When it was first recorded, in nanoseconds since the zero of the model.
+    /// When the packet was first recorded, in nanoseconds since the zero of the model.
     pub at_ns: u64,
-    /// Where it was lost.
+    /// Where the packet was lost.
     pub place: LossSite,
-    /// How the loss was found. Traces do not show this for packets other than DATA.
+    /// How the loss was detected. Traces show this only for DATA packets.
     pub found: LossDetection,
     /// From the transmission of the packet to the RESEND, or to the retransmission if there was no RESEND.
     pub found_after_ns: Option<i64>,
-    /// From its sending until its content had arrived.
+    /// From the transmission of the packet until its content had arrived.
     pub repaired_after_ns: Option<i64>,
-    /// How much later its message was complete. The delay starts when the rest of the message had arrived, or
-    /// when this packet would have arrived after a median one-way delay. It ends when the packet's content
-    /// arrived.
+    /// The delay that the loss caused for the completion of its message. The delay starts when the rest of
+    /// the message had arrived, or when this packet would have arrived after a median one-way delay,
+    /// whichever is later. It ends when the packet's content arrived.
     pub cost_ns: Option<i64>,
 }
 
@@ -97,30 +98,30 @@ pub struct LossPlace {
     pub place: LossSite,
     /// Lost packets.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes of the lost packets.
     pub bytes: u64,
 }
 
 /// The result of [`lost`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Losses {
-    /// Packets examined: all that their sender or a switch recorded.
+    /// Number of packets examined: all that their sender or a switch recorded.
     pub packets: u64,
-    /// Packets whose fate no trace shows.
+    /// Number of packets whose fate no trace shows.
     pub unknown: u64,
-    /// Places, the worst first.
+    /// The places of losses, the worst first.
     pub places: Vec<LossPlace>,
-    /// Times until losses were found, in nanoseconds.
+    /// Times until losses were detected, in nanoseconds.
     pub found_after_ns: Option<Percentiles>,
     /// Times until losses were repaired, in nanoseconds.
     pub repaired_after_ns: Option<Percentiles>,
-    /// Delays of the messages, in nanoseconds.
+    /// Delays of the messages' completion, in nanoseconds.
     pub cost_ns: Option<Percentiles>,
-    /// Each loss, by time.
+    /// All losses, sorted by time.
     pub losses: Vec<Loss>,
 }
 
-/// Finds every lost packet.
+/// Finds all lost packets.
 #[must_use]
 pub fn lost(model: &Model, select: &Select) -> Losses {
     let mut found = Losses::default();
@@ -139,7 +140,8 @@ pub fn lost(model: &Model, select: &Select) -> Losses {
             let lost = match packet.fate {
                 Fate::Dropped(_) | Fate::Lost => Some(0),
                 Fate::Received => dropped_by_host(packet, &dropped, rpc.id).filter(|_| {
-                    // A packet that a host drops as a duplicate is no loss: its content had already arrived.
+                    // A packet that a host drops as a duplicate is not a loss, because its content had
+                    // already arrived.
                     repairs.get_or_insert_with(|| Repairs::of(packets)).of_packet(packets, index).is_some()
                 }),
                 Fate::Unknown => {
@@ -187,7 +189,7 @@ fn places(losses: &[Loss]) -> Vec<LossPlace> {
     places
 }
 
-/// When hosts dropped packets, and the number of the reason, by the RPC's id and the packets' word.
+/// When hosts dropped packets and the number of the reason, keyed by the RPC's ID and the packet word.
 type HostDrops = HashMap<(u64, u32), Vec<(u64, u32)>, FixedState>;
 
 fn dropped_by_hosts(model: &Model) -> HostDrops {
@@ -199,16 +201,16 @@ fn dropped_by_hosts(model: &Model) -> HostDrops {
             }
         }
     }
-    // Two hosts may have dropped such packets: merge them by time.
+    // Two hosts may have dropped such packets, so merge the drops by time.
     dropped.values_mut().for_each(|drops| drops.sort_by_key(|(time, _)| *time));
     dropped
 }
 
-/// Maximum time from the record of a packet's receipt to the record of its drop, in nanoseconds: the work on
-/// one packet.
+/// Maximum time from the record of a packet's receipt to the record of its drop, in nanoseconds. It allows
+/// for the work on one packet.
 const DROP_WITHIN_NS: u64 = 100_000;
 
-/// The number of the reason for which the receiver's endpoint dropped this packet.
+/// Returns the number of the reason why the receiver's endpoint dropped this packet.
 fn dropped_by_host(packet: &Packet, dropped: &HostDrops, rpc: u64) -> Option<u32> {
     let word = homa_trace::packet_word(packet.packet_type, packet.length);
     let (drops, received) = (dropped.get(&(rpc, word))?, packet.received.ns()?);
@@ -227,7 +229,7 @@ fn next_try(packets: &[Packet], index: usize) -> Option<&Packet> {
 }
 
 /// For each packet of an RPC, the later packet with the same payload that arrived. Built from the last packet
-/// to the first, because there may be any number of retries.
+/// to the first, because there may be any number of retransmissions.
 struct Repairs(Vec<Option<u32>>);
 
 impl Repairs {
@@ -247,7 +249,7 @@ impl Repairs {
     }
 }
 
-/// The queues in which switches dropped packets, with the time, by the packet's id, word and offset.
+/// The queues in which switches dropped packets, with the time, keyed by the packet's ID, word and offset.
 type Queues = HashMap<(u64, u32, u32), Vec<(u64, u16)>, FixedState>;
 
 fn queues_of_drops(model: &Model) -> Queues {
@@ -260,17 +262,17 @@ fn queues_of_drops(model: &Model) -> Queues {
             }
         }
     }
-    // Several switches may have dropped such packets: merge them by time.
+    // Several switches may have dropped such packets, so merge the drops by time.
     queues.values_mut().for_each(|drops| drops.sort_by_key(|(time, _)| *time));
     queues
 }
 
-/// The state of an RPC's messages that its losses are compared with. Computed once: a message of millions of
-/// packets may have lost thousands.
+/// The state of an RPC's messages with which its losses are compared. Computed only once, because a message
+/// of millions of packets may have lost thousands.
 struct Messages {
-    /// For each loss, when the receiver first requested its bytes.
+    /// For each loss, when the receiver first requested the lost bytes.
     asked: Vec<ModelTime>,
-    /// For the request and the response: when all packets that were not retransmissions had arrived.
+    /// For the request and the response, when all packets other than retransmissions had arrived.
     others: [ModelTime; 2],
 }
 
@@ -283,8 +285,8 @@ impl Messages {
         Messages { asked: first_requests(model, rpc, lost), others }
     }
 
-    /// When the packet's message would have been complete without the loss: the other packets (except
-    /// retransmissions) have arrived, and the packet itself after its usual time.
+    /// Returns when the packet's message would have been complete without the loss: when the other packets
+    /// (except retransmissions) had arrived, and the packet itself would have arrived with the usual delay.
     fn completion_without_loss(&self, packet: &Packet, usual: &UsualDelay) -> ModelTime {
         let own = packet.first_seen().ns().map(|ns| ns.saturating_add(usual.way_ns));
         let others = self.others[packet.direction as usize].ns();
@@ -292,10 +294,10 @@ impl Messages {
     }
 }
 
-/// For each loss in `lost`, when the receiver of the DATA packet first requested its bytes.
+/// Returns, for each loss in `lost`, when the receiver of the DATA packet first requested the lost bytes.
 ///
-/// Goes through packets and RESENDs from the last to the first, and keeps for each byte the earliest RESEND
-/// later than the packet. A search through all RESENDs for each loss would take the product of both counts.
+/// Goes through packets and RESENDs from the last to the first, and keeps, for each byte, the earliest RESEND
+/// after the packet. The cost of searching all RESENDs for each loss would be the product of both counts.
 fn first_requests(model: &Model, rpc: &Rpc, lost: &[(usize, u32)]) -> Vec<ModelTime> {
     let packets = model.packets_of(rpc);
     let is_resend = |record: &Record| record.event() == Some(EventKind::ResendSent);
@@ -321,12 +323,12 @@ fn first_requests(model: &Model, rpc: &Rpc, lost: &[(usize, u32)]) -> Vec<ModelT
     asked
 }
 
-/// A time for each of several ranges of bytes, by their start; they do not overlap.
+/// A time for each of several ranges of bytes, keyed by their start. The ranges do not overlap.
 #[derive(Default)]
 struct Ranges(BTreeMap<u32, (u32, ModelTime)>);
 
 impl Ranges {
-    /// Sets the time of all these bytes, and replaces earlier times.
+    /// Sets the time of all these bytes and replaces earlier values.
     fn set(&mut self, bytes: Range<u32>, at: ModelTime) {
         if bytes.is_empty() {
             return;
@@ -387,7 +389,7 @@ fn loss(
     }
 }
 
-/// The place where the packet was lost. `reason`: the number of the host's reason for the drop.
+/// Returns the place where the packet was lost. `reason`: the number of the host's reason for dropping it.
 fn loss_site(model: &Model, packet: &Packet, reason: u32, queues: &Queues) -> LossSite {
     let (from, to) = ends(model, packet);
     let name = |node| model.name(node).to_owned();

@@ -1,4 +1,4 @@
-//! Waits of messages at their ends: copies, and the first grant.
+//! Time that messages spend at the hosts: in copies, and waiting for the first grant.
 
 use homa_trace::{EventKind, NodeKind, packet_word_parts};
 use serde::Serialize;
@@ -10,19 +10,19 @@ use super::select::Select;
 use crate::model::DATA;
 use crate::model::{Direction, Message, Model, NodeId};
 
-/// Minimum bytes of a message or burst for a meaningful throughput. Below that, fixed costs dominate.
+/// Minimum bytes of a message or burst for a meaningful throughput. Below this size, fixed costs dominate.
 const LARGE_BYTES: u64 = 10_000;
 
 /// A step in which bytes are copied or received.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CopyStep {
-    /// Number of times.
+    /// Number of times that the step occurred.
     pub count: u64,
-    /// Time of one step, in nanoseconds.
+    /// Duration of the step, in nanoseconds.
     pub took_ns: Option<Percentiles>,
-    /// Total bytes of the steps with 10,000 bytes or more.
+    /// Total bytes of those steps that have at least 10,000 bytes.
     pub large_bytes: u64,
-    /// Throughput of the steps with 10,000 bytes or more, in Mbit/s.
+    /// Throughput of those steps that have at least 10,000 bytes, in Mbit/s.
     pub large_mbps: Option<Percentiles>,
 }
 
@@ -57,20 +57,19 @@ impl Step {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Copies {
     /// From the application's submission of a message until its first packet is created, with the bytes of
-    /// the whole message. Some bytes are copied later. If packets are gathered from the application's memory,
-    /// some are copied earlier.
+    /// the whole message. Some bytes may be copied after this step. If packets are gathered from the
+    /// application's memory, some bytes are copied before it.
     pub hand_over: CopyStep,
-    /// From the read of a burst until all of its packets are processed and their payload is copied to its
-    /// destination.
+    /// From reading a burst until all of its packets have been processed and their payload has been copied to
+    /// its destination.
     pub bursts_in: CopyStep,
-    /// From the completion of a message until the application receives it: the copy, if there is one, and the
-    /// wake-up.
+    /// From the completion of a message until the application receives it: the copy, if any, and the wake-up.
     pub taken: CopyStep,
     /// Missing kinds of events.
     pub missing_events: Vec<MissingEvents>,
 }
 
-/// The speed of copies in and out, if the stamps show it.
+/// Returns the speed of copies in both directions, if the records show it.
 #[must_use]
 pub fn copy(model: &Model, select: &Select) -> Copies {
     let (mut hand_over, mut bursts_in, mut taken) = (Step::default(), Step::default(), Step::default());
@@ -126,28 +125,28 @@ pub fn copy(model: &Model, select: &Select) -> Copies {
     }
 }
 
-/// Upper bounds of the size classes in bytes, inclusive.
+/// Inclusive upper bounds of the size classes in bytes.
 const SIZES: [u32; 6] = [10_000, 30_000, 100_000, 300_000, 1_000_000, u32::MAX];
 
-/// First grants of the messages of one size class.
+/// First grants of the messages in one size class.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FirstGrants {
-    /// Upper bound of the class in bytes, inclusive; the class begins after the bound of the previous one.
+    /// Inclusive upper bound of the class in bytes; the class begins above the bound of the previous one.
     /// `u32::MAX`: no bound.
     pub up_to_bytes: u32,
-    /// Messages that had a grant.
+    /// Number of messages that had a grant.
     pub messages: u64,
-    /// At the sender: from its first packet until the arrival of the first grant.
+    /// Time at the sender from its first packet until the arrival of the first grant.
     pub round_ns: Option<Percentiles>,
-    /// At the receiver: from its first packet until it sends the first grant.
+    /// Time at the receiver from the message's first packet until the receiver sends the first grant.
     pub granting_ns: Option<Percentiles>,
-    /// The one-way delay of that grant.
+    /// One-way delay of the first grant.
     pub way_ns: Option<Percentiles>,
-    /// Messages that waited for a grant at any time.
+    /// Number of messages that waited for a grant at any time.
     pub waited: u64,
 }
 
-/// The time to the first grant, by size class; empty classes are left out.
+/// Returns the time to the first grant by size class. Empty classes are left out.
 #[must_use]
 pub fn first_grant(model: &Model, select: &Select) -> Vec<FirstGrants> {
     let mut messages: Vec<&Message> = Vec::new();

@@ -1,15 +1,15 @@
-//! Events that traces lack, and the options that record them.
+//! Events that are missing in traces, and the options that record them.
 
 use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// A missing kind of events that an answer needs.
+/// A kind of events that an answer needs and that is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MissingEvents {
     /// No burst was handed to a driver or read from one.
     Bursts,
-    /// No device stamped a packet.
+    /// No device timestamped a packet.
     DeviceTimes,
     /// No switch recorded anything.
     Switch,

@@ -1,7 +1,7 @@
 //! Answers: pure functions of a [`Model`](crate::model::Model) and some options.
 //!
 //! Each result is a struct that serialises under the names of its fields. Times are in nanoseconds unless the
-//! name says otherwise. Bytes are those of Homa's packets, headers included, unless they are called payload.
+//! name says otherwise. Unless called payload, bytes are those of Homa packets, headers included.
 
 #[cfg(test)]
 mod any;

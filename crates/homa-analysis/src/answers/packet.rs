@@ -10,8 +10,8 @@ pub(crate) fn payload(packet: &Packet) -> u64 {
     u64::from(packet.length.saturating_sub(DATA_HEADER_BYTES))
 }
 
-/// The one-way delay of a packet from the sender's endpoint to the receiver's endpoint. `None` unless both
-/// hosts recorded it.
+/// Returns the one-way delay of a packet from the sender's endpoint to the receiver's endpoint, or `None`
+/// unless both hosts recorded the packet.
 pub(crate) fn way_ns(packet: &Packet) -> Option<i64> {
     packet.received.since(packet.sent)
 }
@@ -22,7 +22,7 @@ pub(crate) fn ends(model: &Model, packet: &Packet) -> (u16, u16) {
     (rpc.sender(packet.direction), rpc.receiver(packet.direction))
 }
 
-/// The earlier of two times; an unknown time counts as later than any other.
+/// Returns the earlier of two times. An unknown time counts as later than any other.
 pub(crate) fn earlier(a: ModelTime, b: ModelTime) -> ModelTime {
     a.min(b)
 }

@@ -1,4 +1,4 @@
-//! The minimum delay of packets on a path, by their length.
+//! The minimum delay of packets on a path, as a function of their length.
 
 use std::collections::BTreeMap;
 
@@ -6,26 +6,26 @@ use serde::Serialize;
 
 use super::percentiles::Percentiles;
 
-/// Maximum weight of one length, in packets: more packets do not make its minimum more certain.
+/// Maximum weight of one length, in packets. Beyond it, more packets do not make the minimum more certain.
 const WEIGHT_MAX: u64 = 100;
-/// Rounds in which the lengths above the line are removed.
+/// Number of rounds in which lengths above the line are removed.
 const ROUNDS: usize = 4;
 
-/// For each length in bytes, the minimum delay and the number of packets.
+/// The minimum delay and the number of packets for each length in bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Minima(BTreeMap<u32, (i64, u64)>);
 
-/// delay = A x bytes + B.
+/// A linear model: delay = A x bytes + B.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Line {
     /// A: nanoseconds per byte.
     pub ns_per_byte: f64,
-    /// B: nanoseconds without any byte.
+    /// B: nanoseconds for an empty packet.
     pub base_ns: f64,
 }
 
 impl Line {
-    /// Nanoseconds of a packet of this length.
+    /// Returns the delay of a packet of this length, in nanoseconds.
     #[must_use]
     pub fn ns(&self, length: u32) -> f64 {
         self.base_ns + self.ns_per_byte * f64::from(length)
@@ -47,19 +47,20 @@ impl Minima {
         }
     }
 
-    /// Number of different lengths.
+    /// Returns the number of different lengths.
     #[must_use]
     pub fn lengths(&self) -> usize {
         self.0.len()
     }
 
-    /// The least-squares line through the minima, weighted by packets. `None` for fewer than two lengths.
+    /// Returns the least-squares line through the minima, weighted by packets, or `None` for fewer than two
+    /// lengths.
     #[must_use]
     pub fn least_squares(&self) -> Option<Line> {
         fit_line(&self.points())
     }
 
-    /// The minima minus the line.
+    /// Returns the differences between the minima and the line.
     #[must_use]
     pub fn residuals(&self, line: Line) -> Option<Percentiles> {
         let residual =
@@ -67,8 +68,8 @@ impl Minima {
         Percentiles::of(&mut self.0.iter().map(residual).collect::<Vec<_>>())
     }
 
-    /// A line below all packets and close to the undelayed ones. If the lengths determine no slope, the line
-    /// has the slope of `other`.
+    /// Returns a line that is below all packets and close to the undelayed ones. If the lengths do not
+    /// determine a slope, the line has the slope of `other`.
     #[must_use]
     pub fn lower_line(&self, other: Option<Line>) -> Option<Line> {
         let mut points = self.points();
@@ -126,7 +127,7 @@ mod tests {
         let line = minima.least_squares().expect("a line");
         assert!((line.ns_per_byte - 2.0).abs() < 1e-6 && (line.base_ns - 1_000.0).abs() < 1e-6, "{line:?}");
         assert_eq!(minima.residuals(line).map(|found| found.p100), Some(0));
-        // Lengths of delayed packets only.
+        // Only delayed packets have this length.
         minima.add(150, 5_000);
         minima.add(1_450, 20_000);
         let lower = minima.lower_line(None).expect("a line");

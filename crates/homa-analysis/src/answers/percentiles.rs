@@ -2,16 +2,16 @@
 
 use serde::Serialize;
 
-/// The percentiles of all tables.
+/// The percentiles used in all tables.
 pub const PERCENTILES: [f64; 9] = [0.0, 10.0, 30.0, 50.0, 70.0, 90.0, 99.0, 99.9, 100.0];
 
-/// Values at [`PERCENTILES`]: for each percentage, the smallest value that this share of all values does not
-/// exceed.
+/// Values at [`PERCENTILES`]. The value at a percentage is the smallest one that this share of all values
+/// does not exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Percentiles {
     /// Number of values, at least 1.
     pub count: u64,
-    /// Their mean.
+    /// Mean of the values.
     pub mean: f64,
     /// The minimum.
     pub p0: i64,
@@ -34,7 +34,7 @@ pub struct Percentiles {
 }
 
 impl Percentiles {
-    /// Summarizes these values, and sorts them. `None` if there are none.
+    /// Summarizes these values, and sorts them. Returns `None` if there are none.
     #[must_use]
     pub fn of(values: &mut [i64]) -> Option<Percentiles> {
         if values.is_empty() {
@@ -70,7 +70,7 @@ fn rank(count: usize, percent: f64) -> usize {
     ((count as f64 * percent / 100.0).ceil() as usize).clamp(1, count) - 1
 }
 
-/// The median of these values. Sorts them.
+/// Returns the median of these values, and sorts them.
 pub(crate) fn median(values: &mut [i64]) -> Option<i64> {
     values.sort_unstable();
     values.get(values.len().saturating_sub(1) / 2).copied()

@@ -1,4 +1,5 @@
-//! Use of priorities, and inversions: a lower priority that went before a higher one.
+//! Use of priorities, and priority inversions: packets of a lower priority that had precedence over a higher
+//! one.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -18,11 +19,11 @@ const KEPT: usize = 1_000;
 pub struct PriorityUse {
     /// DATA packets.
     pub data_packets: u64,
-    /// Their bytes.
+    /// Bytes of the DATA packets.
     pub data_bytes: u64,
-    /// All other packets; at a switch also packets of other protocols.
+    /// All other packets. At a switch, this includes packets of other protocols.
     pub other_packets: u64,
-    /// Their bytes.
+    /// Bytes of the other packets.
     pub other_bytes: u64,
 }
 
@@ -30,28 +31,28 @@ pub struct PriorityUse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecordingPoint {
-    /// Created by a host, with the priority that it assigned.
+    /// Created by a host, with the priority assigned by the host.
     Sent,
     /// Received by a host, with the priority on arrival.
     Received,
-    /// At their departure from a switch, with their queue.
+    /// Departed from a switch, with the packet's queue.
     Left,
 }
 
-/// Packets by priority that a host sent or received, or that left a port of a switch.
+/// Packets of one host or of one switch port, by priority.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodePriorities {
     /// Name of the host or switch.
     pub node: String,
-    /// The port of a switch.
+    /// Name of the switch's port; `None` for a host.
     pub port: Option<String>,
-    /// Which of the node's packets these are.
+    /// Where the node recorded these packets.
     pub seen_as: RecordingPoint,
-    /// Packets by priority, at a switch by queue: larger goes first.
+    /// Packets by priority, or at a switch by queue. Larger numbers have precedence.
     pub priorities: BTreeMap<u16, PriorityUse>,
 }
 
-/// Where a lower priority went first.
+/// The place where a packet of lower priority had precedence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InversionSite {
@@ -62,33 +63,34 @@ pub enum InversionSite {
         /// Name of the port.
         port: String,
     },
-    /// At a host, while a message of higher priority waited to begin.
+    /// At a host, while a message of higher priority had not yet been started.
     Sender {
         /// Name of the host.
         host: String,
     },
 }
 
-/// A packet that went before one of higher priority.
+/// A packet that had precedence over a packet of higher priority.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Inversion {
-    /// The place.
+    /// The place of the inversion.
     pub at: InversionSite,
-    /// When it left, in nanoseconds since the zero of the model.
+    /// When the packet was sent, in nanoseconds since the zero of the model.
     pub at_ns: u64,
-    /// Its priority or queue.
+    /// Priority or queue of the packet.
     pub lower: u16,
     /// Priority or queue of the packet that waited.
     pub higher: u16,
-    /// How long that packet had been waiting when it could have gone instead, in nanoseconds.
+    /// How long the delayed packet had been waiting when it could have been sent instead, in nanoseconds.
     pub waited_ns: u64,
-    /// The RPC of the packet that waited, by its id at the client; 0: no packet of Homa.
+    /// The RPC of the packet that waited, by its ID at the client; 0 if it is not a Homa packet.
     pub rpc: u64,
-    /// Packets of lower priority that went first: always 1 in a switch, where each is a separate inversion.
+    /// Number of packets of lower priority that were sent first. Always 1 in a switch, where each of them is
+    /// a separate inversion.
     pub packets: u64,
 }
 
-/// Packets that arrived with another priority than they were sent with.
+/// Packets that arrived with a different priority than they were sent with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PriorityChange {
     /// Priority assigned by the sender.
@@ -108,32 +110,33 @@ pub struct Priorities {
     pub received_unknown: u64,
     /// Packets with known priorities at both the sender and the receiver.
     pub compared: u64,
-    /// Packets whose two priorities differ, the most frequent pair first. A packet that is one level lower
-    /// shared a datagram with a packet of that level (WIRE-24). For any other change, a device on the path
-    /// rewrites the DSCP.
+    /// Packets whose two priorities differ, the most frequent pair first. A packet that arrives one level
+    /// lower shared a datagram with a packet of that level (WIRE-24). Any other change means that a device on
+    /// the path rewrites the DSCP.
     pub changes: Vec<PriorityChange>,
     /// Packets that left switches and were checked for inversions.
     pub switched: u64,
-    /// Packets among them that went before a packet of higher priority that had waited longer than a packet's
-    /// time.
+    /// Number of these packets that were sent before a packet of higher priority which had waited for longer
+    /// than the transmission time of a packet.
     pub switch_inversions: u64,
     /// Messages that were checked for inversions at their sender.
     pub messages: u64,
-    /// Messages among them that packets of lower priority overtook after more than a packet's time.
+    /// Number of these messages that were overtaken by packets of lower priority more than a packet's
+    /// transmission time after submission.
     pub sender_inversions: u64,
-    /// The inversions with the longest waits, longest first, at most 1,000.
+    /// The inversions with the longest waits, the longest first, at most 1,000.
     pub inversions: Vec<Inversion>,
 }
 
 /// Counts packets by priority, and finds inversions.
 ///
-/// In a switch, a packet is an inversion if a packet of a higher queue had waited for longer than this
-/// packet's transmission time when the transmission began. A packet on the link cannot be preempted; a longer
-/// wait is a fault.
+/// In a switch, a packet is an inversion if, when its transmission began, a packet of a higher queue had
+/// already waited for longer than this packet's transmission time. Shorter waits are normal, because a packet
+/// on the link cannot be preempted. A longer wait is a fault.
 ///
-/// At a sender, DATA of a lower priority is an inversion while a message waits to begin, more than a packet's
-/// time after the application submitted it. Homa gives the oldest message a share on purpose, which counts
-/// here too.
+/// At a sender, DATA of a lower priority is an inversion while a message waits to begin, starting a packet's
+/// transmission time after the application submitted the message. Homa deliberately gives the oldest message
+/// a share, which counts as an inversion here too.
 #[must_use]
 pub fn priorities(model: &Model, select: &Select) -> Priorities {
     let mut found = Priorities::default();
@@ -233,7 +236,7 @@ struct Port {
 struct Departure {
     queue: u16,
     came_ns: u64,
-    /// When its transmission began.
+    /// When the transmission began.
     began_ns: u64,
     left_ns: u64,
 }
@@ -245,7 +248,7 @@ impl Port {
         let (queue, left_ns) = (record.place.queue(), record.time);
         let came_ns = frame.as_ref().map_or(left_ns, |frame| frame.came_ns);
         let began_ns = match self.last_left {
-            // These packets share a frame: a bundle is transmitted as a whole.
+            // These packets share a frame, because a bundle is transmitted as a whole.
             Some(last) if (last.queue, last.came_ns, last.left_ns) == (queue, came_ns, left_ns) => {
                 last.began_ns
             }
@@ -255,19 +258,19 @@ impl Port {
         frame.map(|_| began_ns)
     }
 
-    /// Removes the frame of this record. Queues are first in, first out, so it is in front unless records are
-    /// missing.
+    /// Removes the frame of this record. Queues are first in, first out, so the frame is at the front unless
+    /// records are missing.
     fn take(&mut self, record: &Record) -> Option<QueuedFrame> {
         let queue = self.queues.get_mut(&record.place.queue())?;
         let is_it = |of: &QueuedFrame| of.id == record.id && of.word == record.a && of.offset == record.b;
         let index = queue.iter().take(LOOK_AHEAD).position(is_it)?;
-        // The frames in front of it left without a record.
+        // The frames in front of it left without being recorded.
         queue.drain(..index);
         queue.pop_front()
     }
 }
 
-/// Maximum distance from the front at which a frame is searched: records are missing only where a trace
+/// Maximum distance from the front within which a frame is searched. Records are missing only where a trace
 /// begins or was frozen.
 const LOOK_AHEAD: usize = 64;
 
@@ -373,8 +376,8 @@ fn senders(model: &Model, select: &Select, found: &mut Priorities) {
     }
 }
 
-/// The transmission time of a full packet from this host, in nanoseconds: the median time between consecutive
-/// full DATA packets without any other event in between. 0 if there are none.
+/// Returns the transmission time of a full packet from this host, in nanoseconds: the median time between
+/// consecutive full DATA packets with no other event in between. Returns 0 if there are none.
 fn packet_time_ns(records: &[Record]) -> u64 {
     let is_data = |record: &Record| {
         record.event() == Some(EventKind::PacketSent) && packet_word_parts(record.a).0 == DATA
@@ -403,7 +406,7 @@ mod tests {
             944,
         );
         writer.priority(5).of(10, SWITCH, 1_050, SwitchEntered, WORD, 0);
-        // Its transmission had begun before the higher one arrived: no fault.
+        // Its transmission had begun before the packet of higher priority arrived, so this is not a fault.
         writer.priority(1).at(SWITCH, 1_100, SwitchLeft, WORD, 0);
         writer.at(SWITCH, 1_140, SwitchLeft, WORD, 944);
         writer.priority(5).of(10, SWITCH, 1_300, SwitchLeft, WORD, 0);
@@ -423,7 +426,8 @@ mod tests {
         writer.priority(1).at(SWITCH, 1_000, SwitchEntered, WORD, 0);
         writer.at(SWITCH, 1_000, SwitchEntered, WORD, 944);
         writer.priority(5).of(10, SWITCH, 1_050, SwitchEntered, WORD, 0);
-        // Both had begun to be sent before the packet of higher priority arrived, so neither is an inversion.
+        // The transmission of both had begun before the packet of higher priority arrived, so neither is an
+        // inversion.
         writer.priority(1).at(SWITCH, 1_100, SwitchLeft, WORD, 0).at(SWITCH, 1_100, SwitchLeft, WORD, 944);
         writer.priority(5).of(10, SWITCH, 1_200, SwitchLeft, WORD, 0);
         let found = priorities(&writer.model(), &Select::default());
@@ -456,7 +460,7 @@ mod tests {
         let mut writer = Writer::new();
         writer.priority(1).at(CLIENT, 1_000, PacketSent, WORD, 0).at(CLIENT, 1_100, PacketSent, WORD, 944);
         writer.of(10, CLIENT, 1_110, AppSend, 0, 100);
-        // Within a packet's time, which is 100 ns: no fault.
+        // This is within a packet's time of 100 ns, so it is not a fault.
         writer.at(CLIENT, 1_200, PacketSent, WORD, 1_888).at(CLIENT, 1_300, PacketSent, WORD, 2_832);
         writer.priority(6).of(10, CLIENT, 1_400, PacketSent, WORD, 0);
         let found = priorities(&writer.model(), &Select::default());

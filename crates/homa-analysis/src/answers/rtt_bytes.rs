@@ -1,5 +1,5 @@
-//! The bytes in transit that a single large message needs to be never short of grants, and the delay of
-//! packets by length.
+//! The number of bytes in transit that keeps a single large message from running short of grants, and the
+//! delay of packets by length.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,31 +15,31 @@ use crate::link::{LinkRate, Load};
 use crate::model::DATA;
 use crate::model::{Direction, Fate, Model, NodeId, Rpc};
 
-/// A path between two hosts, one way.
+/// A path between two hosts in one direction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PathBytes {
     /// The host that sends DATA.
     pub sender: String,
     /// The host that grants.
     pub receiver: String,
-    /// At the sender, by its own clock: from sending a packet until the arrival of the grant that the packet
-    /// caused.
+    /// Time at the sender, on the sender's own clock, from sending a packet until the arrival of the grant
+    /// that the packet caused.
     pub round_ns: Option<Percentiles>,
-    /// Payload that the link carries in that time.
+    /// Payload that the link carries in `round_ns`.
     pub bytes: Option<Percentiles>,
     /// The recommended RTTbytes: enough for 90 % of the grants, in whole packets.
     pub rtt_bytes: Option<u64>,
-    /// Messages that had grants.
+    /// Number of messages that had grants.
     pub messages: u64,
-    /// Messages that waited for a grant.
+    /// Number of messages that waited for a grant.
     pub waited: u64,
-    /// Packets on this path that both ends recorded.
+    /// Number of packets on this path that both ends recorded.
     pub packets: u64,
     /// Number of different lengths of these packets.
     pub lengths: u64,
-    /// Delay by length: the least-squares line through the minimum delay of each length.
+    /// Delay by length: the least-squares line through the minimum delays of the lengths.
     pub line: Option<Line>,
-    /// The minimum delays minus that line.
+    /// Differences between the minimum delays and `line`.
     pub residual_ns: Option<Percentiles>,
 }
 
@@ -48,7 +48,7 @@ pub struct PathBytes {
 pub struct RttBytes {
     /// The link rate used.
     pub rate: LinkRate,
-    /// Each path on which DATA was sent, those with grants first.
+    /// All paths on which DATA was sent; those with grants come first.
     pub paths: Vec<PathBytes>,
 }
 
@@ -61,7 +61,7 @@ struct PathSamples {
     minima: Minima,
 }
 
-/// The appropriate RTTbytes for each pair of hosts, and the linear model of its path.
+/// Returns the appropriate RTTbytes for each pair of hosts, and the linear model of the pair's path.
 #[must_use]
 pub fn rtt_bytes(model: &Model, select: &Select, rate: LinkRate) -> RttBytes {
     let mut paths: BTreeMap<(NodeId, NodeId), PathSamples> = BTreeMap::new();
@@ -125,8 +125,8 @@ fn path(
     }
 }
 
-/// For each grant of a message: from sending the packet that caused the receiver to grant, until the sender
-/// has the grant.
+/// Adds, for each grant of a message, the time from sending the packet that caused the grant until the sender
+/// receives the grant.
 fn rounds(model: &Model, rpc: &Rpc, direction: Direction, rounds: &mut Vec<i64>) {
     let data = model.data_of(rpc.message(direction));
     let mut last = None::<u32>;
@@ -138,8 +138,8 @@ fn rounds(model: &Model, rpc: &Rpc, direction: Direction, rounds: &mut Vec<i64>)
                 last = Some(record.b);
             }
             Some(EventKind::GrantSent) if !by_sender => {
-                // If several grants follow one packet, the packet caused the first; the later ones waited for
-                // something else.
+                // If several grants follow one packet, the packet caused the first of them. The later ones
+                // waited for something else.
                 if let Some(cause) = last.take() {
                     causes.insert(record.a, cause);
                 }
@@ -171,8 +171,8 @@ mod tests {
             let sent = 1_000 + u64::from(index) * 1_000;
             writer.data(index * 944, sent, sent + 3_000);
             writer.at(SERVER, sent + 3_050, EventKind::GrantSent, 10_000 + index, 1);
-            // The server's clock does not matter: at the client the round trips take 4,000 ns, and one takes
-            // 8,000.
+            // The server's clock does not matter. At the client the round trips take 4,000 ns, and one takes
+            // 8,000 ns.
             let came = sent + if index == 9 { 8_000 } else { 4_000 };
             writer.at(CLIENT, came, EventKind::GrantReceived, 10_000 + index, 1);
         }
@@ -181,7 +181,7 @@ mod tests {
         let path = &found.paths[0];
         assert_eq!((path.sender.as_str(), path.receiver.as_str(), path.messages), ("c", "s", 1));
         assert_eq!(path.round_ns.map(|found| (found.count, found.p0, found.p100)), Some((10, 4_000, 8_000)));
-        // 4,000 bytes of packets, of which 944 in 1,000 are payload: 3,776, which is four packets.
+        // 4,000 bytes of packets contain 944/1,000 payload: 3,776 bytes, which is four packets.
         assert_eq!((path.bytes.map(|found| found.p50), path.rtt_bytes), (Some(3_776), Some(3_776)));
         assert_eq!((path.lengths, path.line), (1, None));
     }

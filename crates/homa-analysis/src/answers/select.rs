@@ -5,10 +5,10 @@ use serde::Serialize;
 use super::packet::ends;
 use crate::model::{Model, ModelTime, NO_NODE, NodeId, Packet};
 
-/// A selection of nodes and a range of time. The default is everything.
+/// A selection of nodes and a range of time. The default selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Select {
-    /// Numbers of the nodes in [`Model::nodes`]; empty: all. A packet belongs to its sender and to its
+    /// Indexes of the nodes in [`Model::nodes`]; empty: all. A packet belongs to both its sender and its
     /// receiver.
     pub nodes: Vec<NodeId>,
     /// Start of the range, in nanoseconds since the zero of the model.
@@ -30,13 +30,13 @@ impl Select {
         self.from_ns <= ns && self.until_ns.is_none_or(|until| ns < until)
     }
 
-    /// Whether this time is selected; `false` for an unknown time.
+    /// Returns whether this time is selected; false for an unknown time.
     #[must_use]
     pub fn at(&self, at: ModelTime) -> bool {
         at.ns().is_some_and(|ns| self.time(ns))
     }
 
-    /// Whether this packet is selected, by its sender, its receiver and the time of its first record.
+    /// Returns whether this packet is selected, by its sender, its receiver and the time of its first record.
     #[must_use]
     pub fn packet(&self, model: &Model, packet: &Packet) -> bool {
         let (from, to) = ends(model, packet);

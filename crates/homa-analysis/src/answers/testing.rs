@@ -5,7 +5,7 @@ use homa_trace::{Clock, Dump, EventKind, Node, Place, Trace, packet_word};
 
 use crate::model::Model;
 
-/// The id of the RPC that most events belong to.
+/// The ID of the RPC to which most events belong.
 pub(crate) const ID: u64 = 40;
 /// A DATA packet of 1,000 bytes.
 pub(crate) const WORD: u32 = packet_word(DATA, 1_000);
@@ -14,7 +14,7 @@ pub(crate) const CLIENT: usize = 0;
 pub(crate) const SWITCH: usize = 1;
 pub(crate) const SERVER: usize = 2;
 
-/// Dumps of a client "c", a switch "tor" with two ports and a server "s". The zero of a model is one
+/// Dumps of a client "c", a switch "tor" with two ports, and a server "s". The zero of a model is one
 /// nanosecond before its first event.
 pub(crate) struct Writer(Vec<(Node, Trace)>, u8, u16);
 
@@ -36,7 +36,7 @@ impl Writer {
         self
     }
 
-    /// Writes an event of RPC `ID` plus `rpc`, which is even.
+    /// Writes an event of the RPC whose ID is `ID` plus `rpc`, an even number.
     pub(crate) fn of(
         &mut self,
         rpc: u64,

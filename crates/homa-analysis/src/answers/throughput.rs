@@ -8,7 +8,7 @@ use super::select::Select;
 use crate::model::DATA;
 use crate::model::{Model, NodeId};
 
-/// Maximum number of intervals, inclusive: a longer range of time gets longer intervals.
+/// Maximum number of intervals, inclusive. A longer range of time gets longer intervals.
 const INTERVALS_MAX: usize = 100_000;
 
 /// Bytes that a host sent and received, by interval.
@@ -16,13 +16,13 @@ const INTERVALS_MAX: usize = 100_000;
 pub struct NodeThroughput {
     /// Name of the host.
     pub node: String,
-    /// Bytes of all packets that it sent.
+    /// Bytes of all packets that the host sent.
     pub out_bytes: Vec<u64>,
-    /// Bytes of all packets that it processed.
+    /// Bytes of all packets that the host processed.
     pub in_bytes: Vec<u64>,
-    /// Payload that it processed for the first time.
+    /// Payload that the host processed for the first time.
     pub goodput_bytes: Vec<u64>,
-    /// Bytes of DATA packets that it sent again.
+    /// Bytes of DATA packets that the host retransmitted.
     pub again_bytes: Vec<u64>,
 }
 
@@ -40,15 +40,15 @@ pub struct Throughput {
 }
 
 impl Throughput {
-    /// The rate of this many bytes per interval, in Gbit/s.
+    /// Converts bytes per interval to a rate in Gbit/s.
     #[must_use]
     pub fn gbps(&self, bytes: u64) -> f64 {
         bytes as f64 * 8.0 / self.interval_ns.max(1) as f64
     }
 }
 
-/// Counts bytes per interval of `interval_ns` nanoseconds. The intervals are longer if there would be more
-/// than 100,000.
+/// Counts bytes per interval of `interval_ns` nanoseconds. If there would be more than 100,000 intervals,
+/// they are made longer.
 #[must_use]
 pub fn throughput(model: &Model, select: &Select, interval_ns: u64) -> Throughput {
     let from_ns = select.from_ns;
@@ -92,7 +92,7 @@ pub fn throughput(model: &Model, select: &Select, interval_ns: u64) -> Throughpu
                 of(found)[slot] += bytes;
             }
         };
-    // Whether an earlier packet of the same offset has arrived.
+    // Whether an earlier packet with the same offset has arrived.
     let mut came = false;
     for packet in model.packets.iter().filter(|packet| packet.packet_type == DATA) {
         let (from, to) = ends(model, packet);
@@ -121,7 +121,7 @@ mod tests {
         writer.at(CLIENT, 2_100, EventKind::PacketSent, WORD, 0);
         writer.data(0, 2_101, 2_500);
         let found = throughput(&writer.model(), &Select::default(), 1_000);
-        // The zero is at 1,000: two intervals.
+        // The zero of the model is at 1,000, so there are two intervals.
         assert_eq!((found.intervals, found.nodes.len()), (2, 2));
         let [client, server] = &found.nodes[..] else { panic!("{found:?}") };
         assert_eq!((&client.out_bytes[..], &client.again_bytes[..]), (&[2_000, 2_000][..], &[0, 2_000][..]));

@@ -1,4 +1,4 @@
-//! Activity of a host's link: sent and received packets, and what held packets back.
+//! Activity of a host's link: sent and received packets, and the causes that held packets back.
 
 use homa_trace::{EventKind, Record, packet_word_parts};
 
@@ -7,27 +7,28 @@ use crate::link::{LinkRate, Load};
 use crate::model::{Model, Node, NodeId};
 use crate::replay::{Replay, State};
 
-/// The state of a host's transmit side, and sums since the start of the trace.
+/// The state of a host's transmit side, and totals since the start of the trace.
 #[derive(Clone)]
 struct Sender {
     rate: Option<LinkRate>,
-    /// Number of packets sent, and the time of the last one.
+    /// Number of packets sent, and the time at which the last one was sent.
     packets: u32,
     last_ns: u64,
-    /// When the link will have transmitted all of them.
+    /// When the link will have transmitted all of these packets.
     free_at: f64,
-    /// Until when the pacer holds packets back, and whether the driver is full, since the last packet.
+    /// Time until which the pacer holds packets back, and whether the driver is full. Both are reset by each
+    /// packet.
     paced_until: u64,
     full: bool,
-    /// Nanoseconds, until the last packet, of a busy link, of packets held back by the pacer, and of a full
-    /// driver.
+    /// Nanoseconds, up to the last packet, for which the link was busy, the pacer held packets back, and the
+    /// driver was full.
     sums: [u64; 3],
 }
 
 impl State for Sender {
     fn add(&mut self, record: &Record) {
         match record.event() {
-            // The pacer waits at most for the backlog. Any later time is due to the host.
+            // The pacer waits at most for the backlog. Any further delay is due to the host.
             Some(EventKind::WaitPacer) => {
                 self.paced_until = record.time.saturating_add(u64::from(record.a));
             }
@@ -52,7 +53,8 @@ impl State for Sender {
     }
 }
 
-/// Maximum number of events in which the next packet is searched; after more, the sender had nothing to send.
+/// Maximum number of events in which the next packet is searched. If there are more, the sender had nothing
+/// to send.
 const LOOKED_AT: usize = 4_096;
 
 /// The packets that a host sent, and the causes of the gaps between them.
@@ -64,7 +66,7 @@ pub(super) struct SenderActivity {
     pub(super) busy: u64,
     pub(super) paced: u64,
     pub(super) full: u64,
-    /// Packets sent within the range, without its ends.
+    /// Number of packets sent within the range, excluding its ends.
     pub(super) packets: u32,
 }
 
@@ -75,7 +77,7 @@ impl<'m> Uplink<'m> {
         Uplink(Replay::new(records, state))
     }
 
-    /// The activity from one time to another at which a packet was sent.
+    /// Returns the activity between two times at each of which a packet was sent.
     pub(super) fn between(&self, from_ns: u64, until_ns: u64) -> SenderActivity {
         let (first, [busy, paced, full]) = self.until(from_ns);
         let (_, sums) = self.until(until_ns);
@@ -88,13 +90,14 @@ impl<'m> Uplink<'m> {
         }
     }
 
-    /// Number of packets up to and including this time, and the sums of [`Sender`] until then.
+    /// Returns the number of packets up to and including this time, and the totals of [`Sender`] up to this
+    /// time.
     fn until(&self, ns: u64) -> (u32, [u64; 3]) {
         let behind = self.0.index(ns.saturating_add(1));
         let mut state = self.0.behind(behind);
         let (packets, mut sums) = (state.packets, state.sums);
-        // In a gap the link is busy first. The rest of the gap has one cause, which the records before the
-        // next packet show.
+        // In a gap, the link is busy first. The rest of the gap has one cause, shown by the records before
+        // the next packet.
         let mut rest = ns.saturating_sub(state.last_ns);
         if packets == 0 || rest == 0 {
             return (packets, sums);
@@ -114,7 +117,7 @@ impl<'m> Uplink<'m> {
     }
 }
 
-/// Times in which a host's driving thread did not run.
+/// Times at which a host's driving thread did not run.
 #[derive(Default)]
 pub(super) struct Stalls(Vec<(u64, u64)>);
 
@@ -132,7 +135,7 @@ impl Stalls {
         Stalls(stalls)
     }
 
-    /// The last stall that overlaps this range, clipped to it.
+    /// Returns the last stall that overlaps this range, clipped to the range.
     pub(super) fn last_within(&self, from_ns: u64, until_ns: u64) -> Option<(u64, u64)> {
         let behind = self.0.partition_point(|stall| stall.0 < until_ns);
         let (from, until) = *self.0.get(behind.checked_sub(1)?)?;
@@ -140,7 +143,7 @@ impl Stalls {
         (from < until).then_some((from, until))
     }
 
-    /// Total time of stalls within this range, in nanoseconds.
+    /// Returns the total time of stalls within this range, in nanoseconds.
     pub(super) fn within(&self, from_ns: u64, mut until_ns: u64) -> u64 {
         let mut sum = 0;
         while let Some((from, until)) = self.last_within(from_ns, until_ns) {

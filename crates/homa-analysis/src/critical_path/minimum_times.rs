@@ -8,20 +8,20 @@ use homa_trace::NodeKind;
 use crate::cause::Cause;
 use crate::model::{Model, ModelTime, NodeId, Packet};
 
-/// Minimum number of packets of a size class on a path. With fewer, the minimum over all paths is used if it
-/// is less, because the path may not have had an undisturbed packet yet.
+/// Minimum number of packets of a size class on a path. If there are fewer, the path may not have had an
+/// undisturbed packet yet, so the minimum over all paths is used if it is smaller.
 const ENOUGH: u32 = 8;
 
-/// A part of a packet's path between two records, at least one of them outside the hosts' own stages.
+/// A part of a packet's path between two records, at least one of which is outside the hosts' own stages.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hop {
     pub(super) from: ModelTime,
     pub(super) to: ModelTime,
-    /// The cause of time beyond the minimum.
+    /// The cause of time in excess of the minimum.
     pub(super) excess: Cause,
-    /// Whether the time beyond the minimum is at the end of the hop rather than at its beginning.
+    /// Whether the excess time is at the end of the hop rather than at its start.
     pub(super) waits_last: bool,
-    /// The node at which the time beyond the minimum was spent.
+    /// The node at which the excess time was spent.
     pub(super) node: NodeId,
     pub(super) port: Option<u16>,
     way: HopClass,
@@ -34,7 +34,7 @@ struct HopClass {
     ends: (u16, u16),
 }
 
-/// Stands for all paths of the same stages and size class.
+/// Represents all paths with the same stages and size class.
 const ANY: (u16, u16) = (u16::MAX, u16::MAX);
 
 /// The minimum times of a model.
@@ -133,7 +133,7 @@ impl MinimumTimes {
     }
 }
 
-/// A class of lengths that differ by less than a quarter.
+/// Returns the class of a length. Lengths in a class differ by less than a quarter.
 fn size_class(length: u32) -> u8 {
     let length = length.max(4);
     let bits = 31 - length.leading_zeros();

@@ -1,14 +1,15 @@
-//! The critical path of an RPC: each nanosecond has one cause.
+//! The critical path of an RPC, which assigns one cause to each nanosecond.
 //!
-//! The path is followed backward from the RPC's end at the client, along what each step waited for:
+//! The path is followed backward from the RPC's end at the client. At each step, it continues with what the
+//! step waited for:
 //!
 //! - the application waited for the whole message, and the message for the packet that completed it;
-//! - the packet waited for each stage of its path, and its transmission for earlier packets, the pacer or a
-//!   grant;
-//! - the grant waited for its own path and for the receiver.
+//! - the packet waited for each stage of its path, and its transmission waited for earlier packets, the pacer
+//!   or a grant;
+//! - the grant waited for the stages of its own path and for the receiver.
 //!
-//! The recorded causes add up to the duration, to the nanosecond. If no trace has a stage, its time counts as
-//! the coarser cause around it.
+//! The recorded causes add up to the duration, to the nanosecond. If no trace contains a stage, the stage's
+//! time is attributed to a coarser cause.
 
 mod links;
 mod minimum_times;
@@ -36,16 +37,16 @@ pub struct Span {
     pub cause: Cause,
     /// The node where the time was spent, or [`NO_NODE`].
     pub node: NodeId,
-    /// The port of a switch.
+    /// The port, if the node is a switch.
     pub port: Option<u16>,
-    /// The packet concerned, by its number in [`Model::packets`].
+    /// The packet concerned, as an index into [`Model::packets`].
     pub packet: Option<u32>,
 }
 
 /// The critical path of an RPC.
 #[derive(Clone, Debug, Default)]
 pub struct Path {
-    /// The spans from start to end, by time, without gaps.
+    /// The spans from start to end, sorted by time, without gaps.
     pub spans: Vec<Span>,
     /// The total time of each cause.
     pub amounts: Amounts,
@@ -58,22 +59,22 @@ impl Path {
     }
 }
 
-/// Missing records, for which some of the time has a coarser cause.
+/// Missing records, because of which some time is attributed to a coarser cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gaps {
-    /// There are several hosts and no switch.
+    /// Whether there are several hosts but no switch.
     pub no_switch: bool,
-    /// A host does not record its reads of bursts.
+    /// Whether a host does not record its reads of bursts.
     pub no_bursts: bool,
-    /// No host records the receives of applications.
+    /// Whether no host records when applications receive messages.
     pub no_application: bool,
-    /// RPCs with a trace of only the client or only the server.
+    /// Number of RPCs with a trace of only the client or only the server.
     pub one_sided: usize,
-    /// RPCs not explained because the trace of their server begins or ends in between.
+    /// Number of RPCs that are not explained because the trace of their server begins or ends during the RPC.
     pub cut_off: usize,
 }
 
-/// Explains RPCs, by comparison with minimum times of the whole network.
+/// Explains RPCs by comparing them with minimum times over the whole network.
 pub struct Explainer<'m> {
     /// The model of the RPCs.
     pub model: &'m Model,
@@ -88,14 +89,14 @@ impl<'m> Explainer<'m> {
         Explainer { model, minimum_times: MinimumTimes::of(model), links: Links::new(model, rate) }
     }
 
-    /// The rate of the hosts' links in bits per second; `None` if unknown.
+    /// Returns the rate of the hosts' links in bits per second, or `None` if unknown.
     #[must_use]
     pub fn rate_bps(&self) -> Option<f64> {
         self.links.rate.map(|rate| rate.bps)
     }
 
-    /// Puts the critical path of an RPC into `path`, and returns whether there is one. An RPC has one if its
-    /// start and end are known, and its server's trace, if there is one, covers both.
+    /// Stores the critical path of an RPC in `path`, and returns whether there is one. There is one if the
+    /// RPC's start and end are known and the trace of its server, if any, covers both.
     pub fn explain(&self, rpc: &Rpc, path: &mut Path) -> bool {
         if !self.model.has_server_of(rpc) {
             return false;
@@ -105,12 +106,12 @@ impl<'m> Explainer<'m> {
         true
     }
 
-    /// The records that these traces lack.
+    /// Returns which records are missing from these traces.
     #[must_use]
     pub fn gaps(&self) -> Gaps {
         let nodes = &self.model.nodes;
         let hosts = || nodes.iter().filter(|node| node.kind == NodeKind::Host);
-        // The first events suffice: a host that records bursts does so all the time.
+        // The first events are enough, because a host that records bursts always does so.
         let has =
             |node: &Node, kind| node.records.iter().take(4_096).any(|record| record.event() == Some(kind));
         let of_both = |rpc: &&Rpc| (rpc.client == NO_NODE) != (rpc.server == NO_NODE);
@@ -124,7 +125,8 @@ impl<'m> Explainer<'m> {
         }
     }
 
-    /// The minimum time of such packets on the network's part of this packet's path, in nanoseconds.
+    /// Returns the minimum time of packets of this class on the network's part of this packet's path, in
+    /// nanoseconds.
     #[must_use]
     pub fn least_network_ns(&self, packet: &Packet) -> u64 {
         let hops = self.minimum_times.hops(self.model, packet);

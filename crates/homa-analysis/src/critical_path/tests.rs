@@ -12,7 +12,7 @@ const RATE: LinkRate = LinkRate { bps: 8e9, source: crate::link::RateSource::Giv
 const KB: u32 = packet_word(DATA, 1_000);
 const GRANT: u32 = packet_word(0x11, 40);
 
-/// Dumps of two hosts and a switch, written event by event, in any order of time.
+/// Dumps of two hosts and a switch, written event by event, in any order.
 struct Writer(Vec<(usize, u64, EventKind, u64, u32, u32, Place)>);
 
 impl Writer {
@@ -26,7 +26,8 @@ impl Writer {
         self
     }
 
-    /// A packet from the client: 100 ns to the switch, 100 plus `queued` in it, 100 to the server.
+    /// Writes a packet from the client. It takes 100 ns to the switch, 100 ns plus `queued` in it, and 100 ns
+    /// to the server.
     fn there(&mut self, word: u32, offset: u32, sent: u64, queued: u64) -> &mut Writer {
         self.at(CLIENT, sent, EventKind::PacketSent, word, offset);
         self.at(SWITCH, sent + 100, EventKind::SwitchEntered, word, offset);
@@ -34,13 +35,13 @@ impl Writer {
         self.at(SERVER, sent + 300 + queued, EventKind::PacketReceived, word, offset)
     }
 
-    /// A packet from the server, which takes 300 ns.
+    /// Writes a packet from the server, which takes 300 ns.
     fn back(&mut self, word: u32, offset: u32, sent: u64) -> &mut Writer {
         self.at(SERVER, sent, EventKind::PacketSent, word, offset);
         self.at(CLIENT, sent + 300, EventKind::PacketReceived, word, offset)
     }
 
-    /// A request of one packet, answered at once by a response of one packet.
+    /// Writes a request of one packet, answered immediately by a response of one packet.
     fn answered(&mut self, complete: u64) -> &mut Writer {
         self.at(SERVER, complete, EventKind::MessageComplete, 0, 940);
         self.at(SERVER, complete, EventKind::AppReceive, 0, 940);
@@ -65,7 +66,7 @@ impl Writer {
         nodes.into_iter().enumerate().map(dump).collect()
     }
 
-    /// The causes of the RPC's time, with a link of 1 byte per nanosecond.
+    /// Returns the causes of the RPC's time, with a link of 1 byte per nanosecond.
     fn causes(&self) -> Vec<(Cause, u64)> {
         let model = Model::new(self.dumps()).expect("events");
         let explainer = Explainer::new(&model, Some(RATE));
@@ -81,8 +82,8 @@ impl Writer {
 fn begun() -> Writer {
     let mut writer = Writer(Vec::new());
     writer.at(CLIENT, 1_000, EventKind::RpcStart, 0, 940);
-    // An undisturbed RPC, which gives the minimum times. It keeps the link busy for 10 ns of the following
-    // RPC.
+    // An undisturbed RPC, from which the minimum times are known. It keeps the link busy for 10 ns of the
+    // following RPC.
     for (node, ns, kind) in [
         (CLIENT, 10, EventKind::PacketSent),
         (SWITCH, 110, EventKind::SwitchEntered),
@@ -151,8 +152,8 @@ fn what_was_sent_in_between_and_the_pacer_are_told_apart() {
 fn a_window_that_is_too_small_costs_what_is_left_of_a_round_trip() {
     let mut writer = begun();
     writer.there(KB, 0, 1_000, 0);
-    // The grant is sent as soon as the packet arrives: 300 ns each way, of which the link is busy only for
-    // the packet.
+    // The grant is sent as soon as the packet arrives. Each direction takes 300 ns, and the link is busy only
+    // for the packet.
     writer.at(SERVER, 1_300, EventKind::GrantSent, 1_880, 0).back(GRANT, 0, 3_300);
     writer.at(CLIENT, 3_600, EventKind::GrantReceived, 1_880, 0);
     writer.there(KB, 940, 3_600, 0).answered(3_900);

@@ -1,4 +1,4 @@
-//! The walk from the end of an RPC back to its beginning, along the waits of each step.
+//! Walks from the end of an RPC back to its start, following what each step waited for.
 
 use homa_trace::{EventKind, packet_word_parts};
 
@@ -7,24 +7,24 @@ use crate::cause::Cause;
 use crate::link::Load;
 use crate::model::{DATA, Direction, GRANT, Message, ModelTime, NO_NODE, NodeId, Packet, Rpc};
 
-/// Maximum time between a receiver's reason to grant and its grant that counts as no wait, in nanoseconds:
-/// the processing of a burst.
+/// Maximum time, in nanoseconds, between a receiver's reason to grant and its grant that does not count as a
+/// wait. It allows for the processing of a burst.
 const GRANTS_AT_ONCE_NS: u64 = 5_000;
-/// Maximum number of events examined for a receiver's activity meanwhile.
+/// Maximum number of events examined for a receiver's activity during a wait.
 const LOOKED_AT: usize = 64;
 
-/// Walks one RPC. Time only goes back, at most to the start of the RPC. The recorded causes therefore add up
-/// to the duration, whatever the traces contain.
+/// Walks one RPC. Time only goes backward, at most to the start of the RPC. The recorded causes therefore add
+/// up to the duration, whatever the traces contain.
 pub(super) struct Walk<'a, 'm> {
     explainer: &'a Explainer<'m>,
     rpc: &'a Rpc,
     path: &'a mut Path,
-    /// The walk has reached this time: all later time has its causes.
+    /// The time that the walk has reached. All later time has been attributed.
     now: u64,
-    /// Where the current part of the path ends.
+    /// The start of the current part of the path.
     floor: u64,
-    /// The cause that replaces the network's own time: while a sender waits for a grant, the round trip is
-    /// due to the window.
+    /// The cause to which the network's own time is attributed. While a sender waits for a grant, the round
+    /// trip is due to the window.
     round_trip: Option<Cause>,
     packet: Option<u32>,
 }
@@ -33,12 +33,12 @@ pub(super) struct Walk<'a, 'm> {
 #[derive(Clone, Copy)]
 struct Allowance {
     ns: u64,
-    /// Maximum allowed offset so far, exclusive.
+    /// Maximum offset allowed so far, exclusive.
     end: u32,
     by_resend: bool,
 }
 
-/// A message, and the grants and packets that its transmission depended on.
+/// A message, and the grants and packets on which its transmission depended.
 struct OutgoingMessage<'a> {
     direction: Direction,
     message: &'a Message,
@@ -47,7 +47,7 @@ struct OutgoingMessage<'a> {
     data: &'a [Packet],
     allowed: Vec<Allowance>,
     grants: &'a [Packet],
-    /// The arrivals of its packets by time, as indexes of `data`. Built at first use.
+    /// The arrivals of the message's packets, sorted by time, as indexes of `data`. Built on first use.
     arrivals: Option<Vec<(u64, u32)>>,
 }
 
@@ -80,7 +80,7 @@ impl<'a, 'm> Walk<'a, 'm> {
         if answered {
             self.delivery(&rpc.response, rpc.client);
             self.message(Direction::ToClient);
-            // Time without a record of the server counts as its application's.
+            // Time without a record of the server is attributed to its application.
             let submitted = rpc.response.submitted.or(rpc.request.arrived());
             self.to(submitted, Cause::ServerApp, rpc.server, None);
             self.to(rpc.request.arrived(), Cause::ServerApp, rpc.server, None);
@@ -158,7 +158,7 @@ impl<'a, 'm> Walk<'a, 'm> {
             return;
         };
         self.walk_transfer(&sending.data[at], Some(sending.message.data.start + at as u32));
-        // Each iteration goes to an earlier packet or ends.
+        // Each iteration either goes to an earlier packet or ends the loop.
         for _ in 0..2 * sending.data.len() + 2 {
             let packet = &sending.data[at];
             if !packet.sent.is_some() {
@@ -215,7 +215,7 @@ impl<'a, 'm> Walk<'a, 'm> {
     }
 
     /// Goes back over consecutive packets, up to one that waited for a grant, was a retransmission, or was
-    /// the first. Returns the packet to continue with; `None` after the first.
+    /// the first. Returns the packet to continue with, or `None` after the first packet.
     fn run_before(&mut self, sending: &mut OutgoingMessage<'_>, last: usize) -> Option<usize> {
         let (mut at, mut own) = (last, Load::default());
         loop {
@@ -231,7 +231,8 @@ impl<'a, 'm> Walk<'a, 'm> {
                 if allowed.by_resend {
                     self.to(ModelTime::new(since), Cause::LossWait, sending.receiver, None);
                 } else {
-                    // While the previous packet was in transmission, the sender would not have sent another.
+                    // While the previous packet was being transmitted, the sender would not have sent
+                    // another.
                     let last =
                         before.map_or(Load::default(), |before| Load::packet(sending.data[before].length));
                     let out = self.explainer.links.rate.map_or(0.0, |rate| rate.ns(last));
@@ -259,7 +260,7 @@ impl<'a, 'm> Walk<'a, 'm> {
         }
     }
 
-    /// When the sender's endpoint had the message.
+    /// Returns when the sender's endpoint had the message.
     fn has_message(&self, sending: &OutgoingMessage<'_>) -> u64 {
         let known = sending.message.submitted.ns();
         if sending.direction == Direction::ToClient {
@@ -272,8 +273,9 @@ impl<'a, 'm> Walk<'a, 'm> {
         starts.next().map_or(submitted, |(_, record)| record.time.max(submitted))
     }
 
-    /// From the transmission of a packet back to the time at which it could have been sent. `sent`: packets
-    /// of the same message in between. `after_own`: it is not the first of its message.
+    /// Walks from the transmission of a packet back to the time at which it could have been sent. `sent`:
+    /// packets of the same message sent in between. `after_own`: whether the packet is not the first of its
+    /// message.
     fn in_order(&mut self, sending: &OutgoingMessage<'_>, ready_ns: u64, sent: Load, after_own: bool) {
         let ready = ready_ns.clamp(self.floor, self.now);
         let (links, node) = (&self.explainer.links, sending.sender);
@@ -310,7 +312,7 @@ impl<'a, 'm> Walk<'a, 'm> {
         let is_response = sending.direction == Direction::ToClient;
         let late = match sending.message.submitted.is_some() || !is_response || sent.packets > 0 {
             true => Cause::SenderLate,
-            // No record shows when the application had it ready.
+            // No record shows when the application had the message ready.
             false => Cause::ServerApp,
         };
         self.note(ready, late, node, None);
@@ -325,7 +327,7 @@ impl<'a, 'm> Walk<'a, 'm> {
         self.to(before.sent, Cause::LossWait, node, port);
     }
 
-    /// From the arrival of a grant back to the time since which the sender waited for it.
+    /// Walks from the arrival of a grant back to the time since which the sender had waited for it.
     fn granted(&mut self, sending: &mut OutgoingMessage<'_>, allowed: Allowance, since: u64) {
         let (floor, packet) = (self.floor, self.packet);
         self.floor = since.clamp(floor, self.now);
@@ -337,7 +339,7 @@ impl<'a, 'm> Walk<'a, 'm> {
         (self.floor, self.round_trip) = (floor, None);
     }
 
-    /// Whether the receiver's link was idle while the sender waited, or busy with other messages.
+    /// Returns whether the receiver's link was idle or busy with other messages while the sender waited.
     fn round_trip_cause(&self, sending: &mut OutgoingMessage<'_>) -> Cause {
         let links = &self.explainer.links;
         let came = links.arrivals.between(sending.receiver, self.floor + 1, self.now + 1);
@@ -407,7 +409,7 @@ impl<'a, 'm> Walk<'a, 'm> {
     }
 }
 
-/// The packet that completed a message: the last to arrive among the first arrivals of all offsets.
+/// Returns the packet that completed a message: of the first arrivals of all offsets, the last one.
 fn completing(data: &[Packet], until_ns: u64) -> Option<usize> {
     let mut last: Option<(u64, usize)> = None;
     let mut at = 0;
@@ -417,7 +419,7 @@ fn completing(data: &[Packet], until_ns: u64) -> Option<usize> {
         last = last.max(came.filter(|(ns, _)| *ns <= until_ns));
         at += same.len();
     }
-    // Without the receiver's trace: the last one in any trace.
+    // Without the receiver's trace, use the last packet in any trace.
     let seen = || {
         let seen = data.iter().enumerate().filter_map(|(at, packet)| Some((packet.first_seen().ns()?, at)));
         seen.filter(|(ns, _)| *ns <= until_ns).max()
@@ -425,7 +427,7 @@ fn completing(data: &[Packet], until_ns: u64) -> Option<usize> {
     last.or_else(seen).map(|(_, at)| at)
 }
 
-/// The previous transmission of the same bytes; `None` if this is the first.
+/// Returns the previous transmission of the same bytes, or `None` if this is the first.
 fn sent_before(data: &[Packet], at: usize) -> Option<usize> {
     let packet = &data[at];
     let before = at.checked_sub(1)?;
@@ -433,19 +435,19 @@ fn sent_before(data: &[Packet], at: usize) -> Option<usize> {
         .then_some(before)
 }
 
-/// The first packet with the bytes before those of this one.
+/// Returns the first packet with the bytes before those of this packet.
 fn first_packet_before(data: &[Packet], at: usize) -> Option<usize> {
     let offset = data[..at].iter().rev().find(|packet| packet.offset != data[at].offset)?.offset;
     let behind = data[..at].partition_point(|packet| packet.offset < offset);
     Some(behind)
 }
 
-/// The first grant or RESEND that allowed this byte; `None` if it needed none.
+/// Returns the first grant or RESEND that allowed this byte, or `None` if it needed none.
 fn allowed_at(allowed: &[Allowance], offset: u32) -> Option<Allowance> {
     allowed.get(allowed.partition_point(|allowed| allowed.end <= offset)).copied()
 }
 
-/// The last of these packets that had arrived by this time.
+/// Returns the last of these packets that had arrived by this time.
 fn received_by(packets: &[Packet], ns: u64) -> Option<&Packet> {
     let behind = packets.partition_point(|packet| packet.first_seen().ns().is_some_and(|sent| sent <= ns));
     packets[..behind].iter().rev().find(|packet| packet.received.ns().is_some_and(|received| received <= ns))

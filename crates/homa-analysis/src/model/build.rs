@@ -8,17 +8,17 @@ use homa_trace::{Dump, EventKind, NodeKind, Record};
 use super::packets::Matcher;
 use super::{AT_MAX_NS, EventRef, Message, Model, ModelTime, NO_NODE, Node, NodeId, Rpc};
 
-/// Maximum number of nodes of a model, inclusive.
+/// Maximum number of nodes in a model, inclusive.
 const NODES_MAX: usize = 60_000;
 /// Maximum number of events of a node, inclusive: event numbers have 32 bits.
 const RECORDS_MAX: usize = u32::MAX as usize;
-/// Stands for the RPC of an event that belongs to none.
+/// Value for the RPC of an event that belongs to no RPC.
 const NO_RPC: u32 = u32::MAX;
 
-/// Why no model can be built from the dumps.
+/// Reasons why no model can be built from the dumps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BuildError {
-    /// There are no dumps, or none has an event.
+    /// There are no dumps, or none contains an event.
     Empty,
     /// There are too many nodes or events to number.
     TooLarge,
@@ -40,8 +40,8 @@ impl std::fmt::Display for BuildError {
 impl std::error::Error for BuildError {}
 
 impl Model {
-    /// Builds a model from the events of these dumps. Several dumps of the same node (several endpoints,
-    /// several files) remain several nodes.
+    /// Builds a model from the events of these dumps. If several dumps belong to the same node (several
+    /// endpoints, or several files), they become separate nodes.
     ///
     /// # Errors
     /// See [`BuildError`].
@@ -75,19 +75,19 @@ impl Model {
     }
 }
 
-/// Converts dumps to nodes, with records in order and times in nanoseconds since shortly before the first
+/// Converts dumps to nodes, with sorted records and with times in nanoseconds since shortly before the first
 /// event.
 fn normalise(dumps: Vec<Dump>) -> Result<(Vec<Node>, u64), BuildError> {
     if dumps.len() > NODES_MAX || dumps.iter().any(|dump| dump.records.len() > RECORDS_MAX) {
         return Err(BuildError::TooLarge);
     }
     let times = dumps.iter().flat_map(|dump| dump.records.iter().map(|record| dump.time_ns(record)));
-    // One nanosecond before the first event, so that no event is at zero.
+    // The zero is one nanosecond before the first event, so that no event is at zero.
     let zero_ns = times.min().ok_or(BuildError::Empty)?.saturating_sub(1);
     let nodes = dumps.into_iter().enumerate().map(|(number, mut dump)| {
         let mut records = std::mem::take(&mut dump.records);
         for record in &mut records {
-            // Only a damaged trace is so long. Sums of its times would overflow.
+            // Only a damaged trace is this long. Sums of its times would overflow.
             record.time = (dump.time_ns(record) - zero_ns).min(AT_MAX_NS);
         }
         if !records.is_sorted_by_key(|record| record.time) {
@@ -108,7 +108,7 @@ fn normalise(dumps: Vec<Dump>) -> Result<(Vec<Node>, u64), BuildError> {
 
 /// The events of each RPC.
 struct Index {
-    /// The RPCs' ids at their clients.
+    /// The RPCs' IDs at their clients.
     ids: Vec<u64>,
     /// Where the events of each RPC begin in `order`; the last entry is the end.
     starts: Vec<u32>,
@@ -122,7 +122,7 @@ impl Index {
             return Err(BuildError::TooLarge);
         }
         let mut numbers: HashMap<u64, u32, FixedState> = HashMap::with_hasher(FixedState::default());
-        // Number, id and first event of each RPC, and the RPC of each event.
+        // Number, ID and first event of each RPC, and the RPC of each event.
         let mut rpcs: Vec<(u64, u64)> = Vec::new();
         let mut whose = Vec::with_capacity(total);
         // Consecutive events often belong to the same RPC.
@@ -159,7 +159,7 @@ impl Index {
     }
 }
 
-/// The events grouped by RPC in the order of `rank`, and by time within each RPC.
+/// Groups the events by RPC in the order of `rank`, and sorts them by time within each RPC.
 fn distribute(nodes: &[Node], whose: &[u32], rank: &[u32]) -> (Vec<u32>, Vec<EventRef>) {
     let mut starts = vec![0_u32; rank.len() + 1];
     for number in whose.iter().filter(|number| **number != NO_RPC) {
@@ -180,7 +180,7 @@ fn distribute(nodes: &[Node], whose: &[u32], rank: &[u32]) -> (Vec<u32>, Vec<Eve
         *at += 1;
     }
     for range in starts.windows(2) {
-        // The sort is stable: events of the same time keep the order of their nodes and records.
+        // The sort is stable: events with the same time keep the order of their nodes and records.
         order[range[0] as usize..range[1] as usize].sort_by_key(|event| time(nodes, *event));
     }
     (starts, order)
@@ -190,7 +190,7 @@ fn time(nodes: &[Node], event: EventRef) -> u64 {
     nodes[usize::from(event.node)].records[event.index as usize].time
 }
 
-/// An RPC and its messages, without packets, from its events.
+/// Builds an RPC and its messages, without packets, from its events.
 fn rpc(model: &Model, id: u64, events: std::ops::Range<u32>) -> Rpc {
     let mut rpc = Rpc {
         id,
@@ -234,7 +234,7 @@ fn note_end(rpc: &mut Rpc, record: &Record) {
             rpc.result = rpc.result.or(Some(record.a));
             rpc.end.set_first(record.time);
         }
-        // The RPC has its response before the application receives it.
+        // The RPC already has its response when the application receives it.
         Some(EventKind::AppReceive) if record.a == 1 => rpc.end.set_last(record.time),
         _ => {}
     }

@@ -1,9 +1,9 @@
 //! RPCs, messages and packets, built from the events of all nodes.
 //!
-//! A packet is identified by its RPC, direction, type and offset. Hosts and switches record these, so that a
-//! sent packet can be found in each switch and at its receiver. All times are nanoseconds since shortly
-//! before the first event of all dumps, on their shared clock: [align](homa_trace::Alignment) dumps of
-//! several machines first.
+//! A packet is identified by its RPC, direction, type and offset. Hosts and switches record these values, so
+//! a sent packet can be found in each switch and at its receiver. All times are nanoseconds since shortly
+//! before the first event of all dumps, on the dumps' shared clock. Dumps of several machines must be
+//! [aligned](homa_trace::Alignment) first.
 
 mod build;
 mod packets;
@@ -19,27 +19,27 @@ use serde::Serialize;
 pub use build::BuildError;
 pub use packets::{DATA, GRANT};
 
-/// A time in nanoseconds since the zero of the model, or unknown. Packets have ten of these and make up most
-/// of a model, so a time takes 6 bytes. The most significant part is first, so that the derived order is the
-/// order of times.
+/// A time in nanoseconds since the zero of the model, or unknown. Each packet has ten of these, and packets
+/// make up most of a model, so a time takes only 6 bytes. The most significant part is first, so that the
+/// derived order is the order of the times.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ModelTime([u16; 3]);
 
-/// The maximum time, after three days. Later times are clamped to it.
+/// The maximum time, three days. Later times are clamped to it.
 const AT_MAX_NS: u64 = (1 << 48) - 2;
 
 impl ModelTime {
-    /// An unknown time: the event is in no trace.
+    /// An unknown time: the event is not in any trace.
     pub const NONE: ModelTime = ModelTime([u16::MAX; 3]);
 
-    /// A known time. Clamped to the maximum, three days.
+    /// Makes a known time. It is clamped to the maximum of three days.
     #[must_use]
     pub const fn new(ns: u64) -> ModelTime {
         let ns = if ns > AT_MAX_NS { AT_MAX_NS } else { ns };
         ModelTime([(ns >> 32) as u16, (ns >> 16) as u16, ns as u16])
     }
 
-    /// Nanoseconds since the zero of the model.
+    /// Returns the nanoseconds since the zero of the model, or `None` if the time is unknown.
     #[must_use]
     pub const fn ns(self) -> Option<u64> {
         let [high, middle, low] = self.0;
@@ -53,13 +53,14 @@ impl ModelTime {
         self.ns().is_some()
     }
 
-    /// Nanoseconds from `earlier` to this time, if both are known. Negative if clocks disagree.
+    /// Returns the nanoseconds from `earlier` to this time, if both are known. The result is negative if
+    /// clocks disagree.
     #[must_use]
     pub fn since(self, earlier: ModelTime) -> Option<i64> {
         Some(self.ns()?.wrapping_sub(earlier.ns()?) as i64)
     }
 
-    /// This time if it is known, else the other.
+    /// Returns this time if it is known, else `other`.
     #[must_use]
     pub const fn or(self, other: ModelTime) -> ModelTime {
         if self.is_some() { self } else { other }
@@ -94,7 +95,7 @@ impl std::fmt::Debug for ModelTime {
 /// Number of a node in [`Model::nodes`].
 pub type NodeId = u16;
 
-/// Stands for a [`NodeId`] if there is no trace of the node.
+/// Value of a [`NodeId`] if there is no trace of the node.
 pub const NO_NODE: NodeId = NodeId::MAX;
 
 /// A host or switch with its events.
@@ -104,24 +105,24 @@ pub struct Node {
     pub name: String,
     /// Host or switch.
     pub kind: NodeKind,
-    /// Names for the numbers in its records: peers of a host, ports of a switch.
+    /// Names for the numbers in the node's records: peers of a host, ports of a switch.
     pub others: BTreeMap<u16, String>,
-    /// Maximum error of its times relative to the other nodes, in nanoseconds.
+    /// Maximum error of the node's times relative to the other nodes, in nanoseconds.
     pub uncertainty_ns: u64,
     /// Number of older events that newer ones have overwritten.
     pub overwritten: u64,
-    /// Its events by time, in nanoseconds since the zero of the model.
+    /// The node's events sorted by time, in nanoseconds since the zero of the model.
     pub records: Vec<Record>,
 }
 
 impl Node {
-    /// The events of a host; none for a switch.
+    /// Returns the events of a host, or none for a switch.
     #[must_use]
     pub fn host_records(&self) -> &[Record] {
         if self.kind == NodeKind::Host { &self.records } else { &[] }
     }
 
-    /// Whether the trace would contain an event of this time.
+    /// Returns whether the trace would contain an event at this time.
     #[must_use]
     pub fn covers(&self, ns: u64) -> bool {
         let first = self.records.first().map_or(u64::MAX, |record| record.time);
@@ -139,7 +140,7 @@ pub struct EventRef {
     pub index: u32,
 }
 
-/// The direction of a message and its packets. Packets from the receiver of a message (GRANT, RESEND) have
+/// The direction of a message and its packets. Packets sent by the receiver of a message (GRANT, RESEND) have
 /// the opposite direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -164,34 +165,35 @@ impl Direction {
 /// A request or a response.
 #[derive(Clone, Debug, Default)]
 pub struct Message {
-    /// Length in bytes; 0 if no event has it.
+    /// Length in bytes; 0 if no event contains it.
     pub length: u32,
-    /// When the sending application submitted it. Without that event: when its endpoint first had it.
+    /// When the sending application submitted the message. Without that event, when its endpoint first had
+    /// the message.
     pub submitted: ModelTime,
-    /// When its first packet was handed to the driver.
+    /// When the message's first packet was handed to the driver.
     pub first_sent: ModelTime,
-    /// When the last of its packets, without retransmissions, was handed to the driver.
+    /// When the last of the message's packets, without retransmissions, was handed to the driver.
     pub last_sent: ModelTime,
-    /// When the first of its packets was processed at the receiver.
+    /// When the first of the message's packets was processed at the receiver.
     pub first_received: ModelTime,
-    /// When it first waited for a grant.
+    /// When the message first waited for a grant.
     pub first_wait_grant: ModelTime,
-    /// When the receiver sent its first grant.
+    /// When the receiver sent the first grant for the message.
     pub first_grant_sent: ModelTime,
-    /// When the sender received its first grant.
+    /// When the sender received the first grant.
     pub first_grant: ModelTime,
-    /// When its last byte was processed at the receiver.
+    /// When the message's last byte was processed at the receiver.
     pub complete: ModelTime,
-    /// When a thread of the receiving application was woken for it.
+    /// When a thread of the receiving application was woken for the message.
     pub woken: ModelTime,
-    /// When the receiving application received it.
+    /// When the receiving application received the message.
     pub taken: ModelTime,
-    /// Its DATA packets in [`Model::packets`], by offset and then by time.
+    /// The message's DATA packets in [`Model::packets`], sorted by offset and then by time.
     pub data: std::ops::Range<u32>,
 }
 
 impl Message {
-    /// When the receiving application received it, as exactly as the traces show.
+    /// Returns when the receiving application received the message, as precisely as the traces show.
     #[must_use]
     pub fn arrived(&self) -> ModelTime {
         self.taken.or(self.complete)
@@ -201,7 +203,7 @@ impl Message {
 /// An RPC, as far as the traces contain it.
 #[derive(Clone, Debug)]
 pub struct Rpc {
-    /// Its id at the client, which is even; the id at the server is one more.
+    /// The RPC's ID at the client, which is even; the ID at the server is one higher.
     pub id: u64,
     /// The client, or [`NO_NODE`].
     pub client: NodeId,
@@ -211,24 +213,24 @@ pub struct Rpc {
     pub request: Message,
     /// From server to client.
     pub response: Message,
-    /// When the client's application started it, or its first event at the client if the trace lacks the
-    /// start.
+    /// When the client's application started the RPC. If the trace lacks the start, the RPC's first event at
+    /// the client.
     pub start: ModelTime,
-    /// Whether `start` is the true start and not just the first event left in the trace.
+    /// Whether `start` is the true start rather than the first event that remains in the trace.
     pub starts_in_trace: bool,
-    /// When it ended at the client: the application has its response or its error.
+    /// When the RPC ended at the client, that is, when the application had its response or its error.
     pub end: ModelTime,
-    /// The result at the client: 0 for success, else the error as in [`EventKind::RpcEnd`]; `None`: not in
-    /// the trace.
+    /// The result at the client: 0 for success, else the error as in [`EventKind::RpcEnd`]; `None` if it is
+    /// not in the trace.
     pub result: Option<u32>,
-    /// All its events in [`Model::order`], by time.
+    /// All events of the RPC in [`Model::order`], sorted by time.
     pub events: std::ops::Range<u32>,
-    /// Its packets in [`Model::packets`].
+    /// The RPC's packets in [`Model::packets`].
     pub packets: std::ops::Range<u32>,
 }
 
 impl Rpc {
-    /// The message of this direction.
+    /// Returns the message in this direction.
     #[must_use]
     pub fn message(&self, direction: Direction) -> &Message {
         match direction {
@@ -237,8 +239,8 @@ impl Rpc {
         }
     }
 
-    /// Nanoseconds from its start to its end at the client. `None` unless the trace has both and the RPC
-    /// succeeded.
+    /// Returns the nanoseconds from the RPC's start to its end at the client, or `None` unless the trace has
+    /// both and the RPC succeeded.
     #[must_use]
     pub fn duration_ns(&self) -> Option<u64> {
         let whole = self.starts_in_trace && self.result == Some(0);
@@ -261,14 +263,14 @@ impl Rpc {
     }
 }
 
-/// A packet from one host to another, with the times from all traces that have it.
+/// A packet from one host to another, with its times from all traces that contain it.
 #[derive(Clone, Debug)]
 pub struct Packet {
-    /// Number of its RPC in [`Model::rpcs`].
+    /// Index of the packet's RPC in [`Model::rpcs`].
     pub rpc: u32,
-    /// Bytes, headers of Homa included.
+    /// Length in bytes, including Homa headers.
     pub length: u32,
-    /// Offset of its first payload byte in the message; 0 for packets without payload.
+    /// Offset of the packet's first payload byte in the message; 0 for packets without payload.
     pub offset: u32,
     /// Its packet type on the wire.
     pub packet_type: u8,
@@ -278,41 +280,41 @@ pub struct Packet {
     pub received_priority: Option<u8>,
     /// Its direction.
     pub direction: Direction,
-    /// Whether a DATA packet of the same offset had been sent before.
+    /// Whether a DATA packet with the same offset had been sent before.
     pub again: bool,
     /// Its fate.
     pub fate: Fate,
-    /// The last switch that recorded it, or [`NO_NODE`].
+    /// The last switch that recorded the packet, or [`NO_NODE`].
     pub switch: NodeId,
     /// The output port of that switch.
     pub port: u16,
-    /// The endpoint of the sender's host that sent it.
+    /// The endpoint of the sender's host that sent the packet.
     pub sent_endpoint: u8,
-    /// The endpoint of the receiver's host that received it.
+    /// The endpoint of the receiver's host that received the packet.
     pub received_endpoint: u8,
-    /// When the sender's endpoint created it.
+    /// When the sender's endpoint created the packet.
     pub sent: ModelTime,
-    /// When its burst was about to be handed to the driver.
+    /// When the packet's burst was about to be handed to the driver.
     pub handed: ModelTime,
     /// When the driver had accepted that burst.
     pub taken: ModelTime,
-    /// When the sender's device or kernel sent it.
+    /// When the sender's device or kernel sent the packet.
     pub device_sent: ModelTime,
-    /// When it entered a queue of the first switch.
+    /// When the packet entered a queue of the first switch.
     pub entered: ModelTime,
-    /// When it left the last switch.
+    /// When the packet left the last switch.
     pub left: ModelTime,
-    /// When the receiver's device or kernel had it.
+    /// When the receiver's device or kernel had received the packet.
     pub device_received: ModelTime,
-    /// When the burst with the packet was read from the driver.
+    /// When the burst that contains the packet was read from the driver.
     pub read: ModelTime,
-    /// When the receiver's endpoint processed it.
+    /// When the receiver's endpoint processed the packet.
     pub received: ModelTime,
     /// When the receiver's endpoint had processed the whole burst.
     pub processed: ModelTime,
 }
 
-/// Ten million events have up to six million packets, and a model must fit into a gigabyte.
+/// Ten million events contain up to six million packets, and a model must fit in a gigabyte.
 const _: () = assert!(size_of::<Packet>() <= 88);
 
 impl Packet {
@@ -356,13 +358,13 @@ impl Packet {
 /// The fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It was received.
+    /// The packet was received.
     Received,
-    /// A switch dropped it, for this reason as the switch numbers it.
+    /// A switch dropped the packet, for this reason (by the switch's numbering).
     Dropped(u16),
-    /// The receiver's trace covers the time and does not contain it.
+    /// The receiver's trace covers the time but does not contain the packet.
     Lost,
-    /// No trace shows it.
+    /// No trace shows what happened to the packet.
     Unknown,
 }
 
@@ -371,13 +373,13 @@ pub enum Fate {
 pub struct Model {
     /// The nodes, in the order of the dumps.
     pub nodes: Vec<Node>,
-    /// The RPCs, by their first event.
+    /// The RPCs, sorted by their first event.
     pub rpcs: Vec<Rpc>,
-    /// The packets of all RPCs. Those of one RPC are contiguous: see [`Rpc::packets`].
+    /// The packets of all RPCs. Packets of the same RPC are contiguous: see [`Rpc::packets`].
     pub packets: Vec<Packet>,
-    /// The events of all RPCs. Those of one RPC are contiguous: see [`Rpc::events`].
+    /// The events of all RPCs. Events of the same RPC are contiguous: see [`Rpc::events`].
     pub order: Vec<EventRef>,
-    /// The dumps' shared clock at the zero of the model, in nanoseconds.
+    /// The time of the dumps' shared clock at the zero of the model, in nanoseconds.
     pub zero_ns: u64,
     by_id: HashMap<u64, u32, FixedState>,
 }
@@ -389,27 +391,27 @@ impl Model {
         &self.nodes[usize::from(event.node)].records[event.index as usize]
     }
 
-    /// The RPC with this id, which may be the client's or the server's.
+    /// Returns the RPC with this ID, which may be the ID at the client or at the server.
     #[must_use]
     pub fn rpc(&self, id: u64) -> Option<&Rpc> {
         self.by_id.get(&(id & !1)).map(|index| &self.rpcs[*index as usize])
     }
 
-    /// Whether the trace of this RPC's server, if there is one, covers all of the RPC. A trace ends when it
-    /// is written or frozen; if other traces continue, the missing part would look like a long silence of the
-    /// server.
+    /// Returns whether the trace of this RPC's server, if there is one, covers the whole RPC. A trace ends
+    /// when it is written or frozen. If other traces continue, the missing part would look like a long
+    /// silence of the server.
     #[must_use]
     pub fn has_server_of(&self, rpc: &Rpc) -> bool {
         let (Some(server), Some(start)) = (self.nodes.get(usize::from(rpc.server)), rpc.start.ns()) else {
             return true;
         };
-        // Once its response is sent, the server may have no more events to record.
+        // Once the response is sent, the server may have no more events to record.
         let sent = || self.data_of(&rpc.response).iter().all(|packet| packet.sent.is_some());
         server.covers(start) && (rpc.end.ns().is_none_or(|end| server.covers(end)) || sent())
     }
 
-    /// The time since which every switch's trace is complete. Before it, a packet may have passed a switch
-    /// that has overwritten its records.
+    /// Returns the time since which the traces of all switches are complete. Before it, a packet may have
+    /// passed a switch that has overwritten its records.
     #[must_use]
     pub fn switches_remember_since_ns(&self) -> u64 {
         let forgetful =
@@ -418,7 +420,7 @@ impl Model {
         first.max().unwrap_or(0)
     }
 
-    /// The events of an RPC with the node that recorded each, by time.
+    /// Returns the events of an RPC, sorted by time, with the node that recorded each.
     pub fn events_of<'a>(
         &'a self,
         rpc: &Rpc,
@@ -428,19 +430,20 @@ impl Model {
             .map(|event| (event.node, self.record(*event)))
     }
 
-    /// The packets of an RPC: those to the server first, within a direction by type, offset and time.
+    /// Returns the packets of an RPC: first those to the server, and within a direction by type, offset and
+    /// time.
     #[must_use]
     pub fn packets_of(&self, rpc: &Rpc) -> &[Packet] {
         &self.packets[rpc.packets.start as usize..rpc.packets.end as usize]
     }
 
-    /// The DATA packets of a message by offset, and for the same offset by time.
+    /// Returns the DATA packets of a message, sorted by offset and then by time.
     #[must_use]
     pub fn data_of(&self, message: &Message) -> &[Packet] {
         &self.packets[message.data.start as usize..message.data.end as usize]
     }
 
-    /// The name of a node, `?` for [`NO_NODE`].
+    /// Returns the name of a node, or `?` for [`NO_NODE`].
     #[must_use]
     pub fn name(&self, node: NodeId) -> &str {
         self.nodes.get(usize::from(node)).map_or("?", |node| &node.name)
@@ -463,7 +466,7 @@ impl Model {
         }
     }
 
-    /// The events of these kinds at a node within a range of time, by time.
+    /// Returns the events of these kinds at a node within a range of time, sorted by time.
     pub fn between<'a>(
         &'a self,
         node: NodeId,
@@ -477,7 +480,7 @@ impl Model {
         within.filter(|record| record.event().is_some_and(|kind| kinds.contains(&kind)))
     }
 
-    /// Time between the first event and the last, in nanoseconds.
+    /// Returns the time between the first and the last event, in nanoseconds.
     #[must_use]
     pub fn span_ns(&self) -> u64 {
         let ends = self

@@ -1,4 +1,4 @@
-//! Matches the records of sender, switches and receiver to packets.
+//! Matches the records of senders, switches and receivers to packets.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -9,7 +9,8 @@ use homa_trace::{EventKind, NodeKind, Record, packet_word_parts};
 use super::{Direction, Fate, Model, ModelTime, NO_NODE, Node, NodeId, Packet, Rpc};
 
 /// Time after which a packet that its receiver has not recorded counts as lost, in nanoseconds. No queue of a
-/// reasonable network holds a packet longer, and a host that reads so late sends RESEND before.
+/// reasonable network holds a packet for longer, and a host that reads its packets later than this sends
+/// RESEND first.
 const LOST_AFTER_NS: u64 = 20_000_000;
 
 /// Type of DATA packets on the wire.
@@ -17,7 +18,7 @@ pub const DATA: u8 = 0x10;
 /// Type of GRANT packets on the wire.
 pub const GRANT: u8 = 0x11;
 
-/// Identifies equal packets: those with the same key differ only in their times.
+/// Identifies equal packets. Packets with the same key differ only in their times.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     direction: Direction,
@@ -42,14 +43,14 @@ enum Stage {
 struct Observation {
     key: Key,
     stage: Stage,
-    /// Its position among the events of the RPC, which are in order of time.
+    /// Position of the record among the events of the RPC, which are sorted by time.
     place: u32,
     node: NodeId,
     record: Record,
 }
 
 impl Observation {
-    /// A sort key: by key, then by stage, then by time.
+    /// Returns a sort key: by packet key, then by stage, then by time.
     fn order(&self) -> u128 {
         let Key { direction, packet_type, offset, length } = self.key;
         let key = (direction as u128) << 64
@@ -80,7 +81,7 @@ struct Bursts {
 pub(super) struct Matcher {
     bursts: HashMap<(NodeId, u8), Bursts, FixedState>,
     observations: Vec<Observation>,
-    /// Scratch space: sort keys with places, and the observations in that order.
+    /// Scratch space: sort keys with positions, and the observations in that order.
     order: Vec<(u128, u32)>,
     sorted: Vec<Observation>,
 }
@@ -125,7 +126,8 @@ impl Matcher {
                 observations.push(Observation { key, stage, place, node: event.node, record: *record });
             }
         }
-        // Sort numbers instead of the large observations, which took half of the time of building a model.
+        // Sort numbers rather than the large observations. Sorting the observations took half of the time to
+        // build a model.
         self.order.clear();
         self.order.extend(observations.iter().map(|observation| (observation.order(), observation.place)));
         self.order.sort_unstable();
@@ -157,8 +159,8 @@ impl Matcher {
         ranges
     }
 
-    /// Sets the times of the packet's bursts: the sender records them after the packet's creation, the
-    /// receiver around its processing.
+    /// Sets the times of the packet's bursts. The sender records them after the packet's creation, and the
+    /// receiver records them around its processing.
     fn add_bursts(&self, model: &Model, packet: &mut Packet) {
         let rpc = &model.rpcs[packet.rpc as usize];
         let (sender, receiver) = (rpc.sender(packet.direction), rpc.receiver(packet.direction));
@@ -183,7 +185,7 @@ fn last_until(times: &[u64], ns: u64) -> ModelTime {
     behind.checked_sub(1).map_or(ModelTime::NONE, |index| ModelTime::new(times[index]))
 }
 
-/// The stage and the packet of a record, if it belongs to one.
+/// Returns the stage and the key of a record's packet, if the record belongs to a packet.
 fn observation(record: &Record) -> Option<(Stage, Key)> {
     let of_sender = if record.id & 1 == 0 { Direction::ToServer } else { Direction::ToClient };
     let (stage, direction) = match record.event()? {
@@ -216,7 +218,7 @@ fn append_matched(rpc: u32, key: Key, observations: &[Observation], packets: &mu
     if let ([packet], [_, rest @ ..]) = (&mut *packets, observations)
         && rest.windows(2).all(|pair| pair[0].stage != pair[1].stage && pair[1].stage != Stage::Dropped)
     {
-        // Most packets: sent once, and recorded once by each node.
+        // This is the case for most packets: they are sent once, and recorded once by each node.
         for observation in rest {
             if may_be(packet, observation) {
                 set(packet, observation);
@@ -224,8 +226,8 @@ fn append_matched(rpc: u32, key: Key, observations: &[Observation], packets: &mu
         }
         return;
     }
-    // The records of each node, one stage after another. A switch either queues or drops a frame, so both
-    // count as one stage.
+    // Handle the records of each node one stage after another. A switch either queues or drops a frame, so
+    // both count as one stage.
     let mut rest: Vec<&Observation> = observations[packets.len()..].iter().collect();
     rest.sort_by_key(|observation| {
         let stage = if observation.stage == Stage::Dropped { Stage::Entered } else { observation.stage };
@@ -240,9 +242,9 @@ fn append_matched(rpc: u32, key: Key, observations: &[Observation], packets: &mu
     }
 }
 
-/// Assigns the observations of one stage at one node to the packets, which are in order of time. If there are
+/// Assigns the observations of one stage at one node to the packets, which are sorted by time. If there are
 /// fewer observations than packets, the earlier packets were lost, because a retransmission follows a loss.
-/// Therefore it goes from the last to the first.
+/// The assignment therefore proceeds from the last to the first.
 fn assign(observations: &[&Observation], packets: &mut [Packet]) {
     let mut left = packets.len();
     for observation in observations.iter().rev() {
@@ -255,7 +257,7 @@ fn assign(observations: &[&Observation], packets: &mut [Packet]) {
     }
 }
 
-/// Whether this observation may belong to that packet.
+/// Returns whether this observation may belong to this packet.
 fn may_be(packet: &Packet, observation: &Observation) -> bool {
     let behind_drop = matches!(packet.fate, Fate::Dropped(_)) && observation.stage > Stage::Dropped;
     !behind_drop && packet.first_seen().ns().is_none_or(|ns| ns <= observation.record.time)
@@ -293,7 +295,7 @@ fn set(packet: &mut Packet, observation: &Observation) {
     }
 }
 
-/// Marks DATA packets that repeat an offset. They are sorted by offset and time.
+/// Marks DATA packets that repeat an offset. The packets must be sorted by offset and time.
 fn mark_repeated(data: &mut [Packet]) {
     for index in 1..data.len() {
         data[index].again = data[index].offset == data[index - 1].offset;

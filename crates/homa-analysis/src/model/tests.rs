@@ -23,7 +23,7 @@ impl Writer {
             SWITCH => Place::in_switch(1, 3, u16::from(kind == EventKind::SwitchDropped)),
             _ => Place::at_host(1, 3, 0, 1),
         };
-        // A switch records a packet with its sender's id; here the client sends.
+        // A switch records a packet with the sender's ID. Here the client is the sender.
         let id = ID + u64::from(node == SERVER);
         let trace = &mut self.0[node].1;
         trace.set_virtual_now(ns);
@@ -31,8 +31,8 @@ impl Writer {
         self
     }
 
-    /// A DATA packet of this offset, first recorded at `sent`. If a time is `None`, the packet gets no
-    /// further.
+    /// Writes a DATA packet of this offset, first recorded at `sent`. If a time is `None`, the packet does
+    /// not get that far.
     fn data(&mut self, offset: u32, sent: u64, left: Option<u64>, received: Option<u64>) -> &mut Writer {
         let word = packet_word(DATA, 1_000);
         self.at(CLIENT, sent, EventKind::PacketSent, word, offset);
@@ -86,7 +86,7 @@ fn what_was_sent_again_is_told_from_what_was_lost() {
     let mut writer = Writer::new();
     writer.at(SERVER, 1, EventKind::BusySent, 0, 0);
     writer.data(0, 1_000, Some(1_100), None).data(0, 9_000, Some(9_100), Some(9_200));
-    // Slow but not lost: it is sent again, and both packets arrive.
+    // The packet is slow but not lost: it is sent again, and both packets arrive.
     writer.data(500, 2_000, Some(9_300), Some(9_400)).data(500, 9_000, Some(9_500), Some(9_600));
     // The server's trace continues for long enough to show that nothing arrived.
     writer.at(SERVER, 1_000_000_000, EventKind::BusySent, 0, 0);
