@@ -1,7 +1,7 @@
-//! The names of the public interface of `homa`: what applications see, and what a release may break.
+//! The names in the public interface of `homa`: what applications see, and what a release may break.
 //!
-//! The names come from the source, so that the check needs neither a nightly toolchain nor a build: the types
-//! that `lib.rs` exports, their public functions, fields and variants.
+//! The names are the types that `lib.rs` exports, and their public functions, fields and variants. They are
+//! read from the source, so that the check needs neither a nightly toolchain nor a build.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,16 +12,16 @@ use crate::baseline::Mode;
 use crate::modules::{Modules, read};
 use crate::source::{Token, tokens};
 
-/// Maximum names in the root of the crate: an application finds its way in a page.
+/// Maximum number of names in the root of the crate, so that their list fits on a page.
 const MOST_ROOT_NAMES: usize = 15;
 
 const SOURCE: &str = "crates/homa/src";
 const LIST: &str = ".ci/api";
 
-/// Prints the number of names, and compares them with the list.
+/// Prints the number of names, and compares them with the committed list.
 ///
 /// # Errors
-/// The names differ from the list's, there are too many in the root, or a file cannot be read.
+/// The names differ from the list, there are too many in the root, or a file cannot be read.
 pub fn run(root: &Path, mode: Mode) -> Result<()> {
     let source = root.join(SOURCE);
     let exported = exported(&tokens(&read(&source.join("lib.rs"))?));
@@ -76,7 +76,8 @@ fn is_type(name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_uppercase())
 }
 
-/// The types that the crate's root exports, and those of its inline modules with the module's name in front.
+/// Returns the types exported by the crate's root, and those of its inline modules prefixed with the module's
+/// name.
 fn exported(tokens: &[Token]) -> Vec<String> {
     let mut names = Vec::new();
     let mut prefix = String::new();
@@ -102,7 +103,7 @@ fn exported(tokens: &[Token]) -> Vec<String> {
     names
 }
 
-/// The types that a module's file defines or exports.
+/// Returns the types that a module's file defines or exports.
 fn exported_by(tokens: &[Token], prefix: &str) -> Vec<String> {
     let defined = (0..tokens.len()).filter_map(|at| match &tokens[at..] {
         [Token::Word(public), Token::Word(kind), Token::Word(name), ..]
@@ -121,7 +122,7 @@ fn end_of_use(tokens: &[Token], start: usize) -> usize {
     (start..tokens.len()).find(|&at| tokens[at] == Token::Sign(';')).unwrap_or(tokens.len())
 }
 
-/// The types of a `pub use`; modules and crates are no types.
+/// Returns the types in a `pub use`, without modules and crates.
 fn used_types(tokens: &[Token]) -> impl Iterator<Item = String> + '_ {
     tokens.iter().enumerate().filter_map(|(at, token)| match token {
         Token::Word(name) if is_type(name) && tokens.get(at + 1) != Some(&Token::PathSeparator) => {
@@ -131,7 +132,7 @@ fn used_types(tokens: &[Token]) -> impl Iterator<Item = String> + '_ {
     })
 }
 
-/// The public functions and constants, fields and variants of these types that a file defines.
+/// Returns the public functions, constants, fields and variants of these types that a file defines.
 fn members(tokens: &[Token], types: &BTreeSet<String>) -> Vec<String> {
     let mut found = Vec::new();
     for at in 0..tokens.len() {
@@ -168,13 +169,13 @@ fn type_name(token: &Token) -> Option<&String> {
     }
 }
 
-/// The brace that opens the body of the item at `start`; `None` if it has no body.
+/// Returns the brace that opens the body of the item at `start`, or `None` if it has no body.
 fn body(tokens: &[Token], start: usize) -> Option<usize> {
     let end = (start..tokens.len()).find(|&at| matches!(tokens[at], Token::Sign('{' | ';' | '=')))?;
     (tokens[end] == Token::Sign('{')).then_some(end)
 }
 
-/// The tokens directly inside of the body, without those of deeper braces, brackets and parentheses.
+/// Returns the tokens directly inside the body, without those inside nested braces, brackets and parentheses.
 fn top_level_tokens(tokens: &[Token], open: usize) -> Vec<&Token> {
     let (mut depth, mut found) = (0, Vec::new());
     let public = Token::Word("pub".to_owned());
@@ -197,7 +198,7 @@ fn top_level_tokens(tokens: &[Token], open: usize) -> Vec<&Token> {
     found
 }
 
-/// Functions, constants and fields; those that are `pub` where `public` asks for it.
+/// Returns functions, constants and fields; with `public`, only those that are `pub`.
 fn functions(tokens: Vec<&Token>, public: bool) -> Vec<String> {
     let is_pub = |at: usize| tokens.get(at).is_some_and(|token| **token == Token::Word("pub".to_owned()));
     let mut found = Vec::new();
@@ -213,7 +214,7 @@ fn functions(tokens: Vec<&Token>, public: bool) -> Vec<String> {
         let words: Vec<&str> = words.take(4).collect();
         let item = words.iter().position(|word| ["fn", "const"].contains(word));
         match (item, words.as_slice()) {
-            // `pub const fn` is a function, `pub const NAME` a constant.
+            // `pub const fn` is a function, and `pub const NAME` is a constant.
             (Some(item), _) => {
                 let name = words[item + 1..].iter().find(|word| **word != "fn");
                 if public || item == 0 {

@@ -17,10 +17,10 @@ pub enum Mode {
     List,
 }
 
-/// Compares the numbers with the file, or writes it.
+/// Compares the numbers with the file, or writes them to it.
 ///
 /// # Errors
-/// A number differs from the file's, or the file cannot be read or written.
+/// A number differs from that in the file, or the file cannot be read or written.
 pub fn compare_or_write(
     path: &Path,
     command: &str,

@@ -1,4 +1,4 @@
-//! Import circles: sets of files in which each file uses all others, directly or indirectly.
+//! Import circles: sets of files in which each file uses all others directly or indirectly.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::baseline::{Mode, compare_or_write};
 use crate::imports::imports;
 use crate::modules::{ModulePath, Modules, read};
 
-/// Prints the largest circle of each crate, and compares the sizes with the list.
+/// Prints the largest circle of each crate, and compares the sizes with the committed list.
 ///
 /// # Errors
 /// A size differs from the list, or a file cannot be read.
@@ -34,7 +34,7 @@ pub fn run(root: &Path, mode: Mode) -> Result<()> {
     compare_or_write(&root.join(".ci/circles"), "circles", &sizes, mode)
 }
 
-/// The directories of the crates, by name.
+/// Returns the directories of the crates, sorted by name.
 pub fn crates(root: &Path) -> Result<Vec<std::path::PathBuf>> {
     let directory = root.join("crates");
     let entries = directory.read_dir().with_context(|| format!("cannot read {}", directory.display()))?;
@@ -57,7 +57,7 @@ fn arrows(modules: &Modules) -> Result<Arrows> {
     modules.files.iter().map(arrow).collect()
 }
 
-/// The circles of more than one module, as indexes of `arrows`.
+/// Returns the circles of more than one module, as indexes into `arrows`.
 fn circles(arrows: &Arrows) -> Vec<Vec<usize>> {
     let reachable: Vec<Vec<bool>> = (0..arrows.len()).map(|from| reachable(arrows, from)).collect();
     let mut found = Vec::new();
@@ -76,7 +76,7 @@ fn circles(arrows: &Arrows) -> Vec<Vec<usize>> {
     found
 }
 
-/// The modules that `from` uses, directly or indirectly.
+/// Returns the modules that `from` uses directly or indirectly.
 fn reachable(arrows: &Arrows, from: usize) -> Vec<bool> {
     let mut seen = vec![false; arrows.len()];
     let mut left = arrows[from].1.clone();

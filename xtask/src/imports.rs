@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::modules::{ModulePath, Modules, child};
 use crate::source::{Token, tokens};
 
-/// The modules of the same crate that own items named in the code of `module`.
+/// Returns the modules of the same crate that own items named in the code of `module`.
 pub fn imports(text: &str, module: &[String], modules: &Modules) -> BTreeSet<ModulePath> {
     let mut found = BTreeSet::new();
     let tokens = tokens(text);
@@ -41,14 +41,14 @@ pub fn imports(text: &str, module: &[String], modules: &Modules) -> BTreeSet<Mod
     found
 }
 
-/// Whether a path begins here: at a word that does not follow `::`.
+/// Returns whether a path begins here, that is, at a word that does not follow `::`.
 fn starts_path(tokens: &[Token], at: usize) -> bool {
     let follows = at > 0 && tokens[at - 1] == Token::PathSeparator;
     matches!(tokens[at], Token::Word(_)) && !follows
 }
 
-/// Reads the path that begins at `at`, including all paths of a group in braces. Returns the index of its
-/// end.
+/// Reads the path that begins at `at`, including all paths of a group in braces. Returns the index of the
+/// path's end.
 fn read_tree(tokens: &[Token], mut at: usize, prefix: &[String], paths: &mut Vec<Vec<String>>) -> usize {
     let mut path = prefix.to_vec();
     loop {
@@ -77,7 +77,7 @@ fn read_group(tokens: &[Token], at: usize, prefix: &[String], paths: &mut Vec<Ve
     at + 1
 }
 
-/// The module with a file that contains the item of a path.
+/// Returns the module with its own file that contains the item of a path.
 fn resolve(path: &[String], module: &[String], modules: &Modules) -> Option<ModulePath> {
     let mut names = path.iter().peekable();
     let mut at = match names.peek()?.as_str() {
@@ -91,7 +91,7 @@ fn resolve(path: &[String], module: &[String], modules: &Modules) -> Option<Modu
         }
         "super" => module.to_vec(),
         name => {
-            // A single word is a variable more often than a module.
+            // A single word is more often a variable than a module.
             return (path.len() > 1 && modules.contains(&child(module, name)))
                 .then(|| descend(module.to_vec(), path.iter(), modules));
         }

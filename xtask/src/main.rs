@@ -1,12 +1,12 @@
 //! Checks of this repository that are too complex for a shell script.
 //!
 //! - `cargo xtask circles`: the largest import circle of each crate may only shrink (`.ci/circles`).
-//! - `cargo xtask api`: the names of the public interface of `homa` are those of the list (`.ci/api`), and at
-//!   most 15 stand in its root.
+//! - `cargo xtask api`: the names in the public interface of `homa` must match the list (`.ci/api`), and its
+//!   root may contain at most 15 of them.
 //! - `cargo xtask options`: the number of files that name an option may only shrink (`.ci/options`).
 //!
-//! Each prints its numbers and compares them with its list. `--write` writes the list, `--list` names the
-//! files.
+//! Each check prints its numbers and compares them with the committed list. `--write` writes the list, and
+//! `--list` names the files.
 #![forbid(unsafe_code)]
 
 mod api;
@@ -54,7 +54,7 @@ fn run(words: &[&str]) -> Result<()> {
     }
 }
 
-/// The root of the repository: the parent of this crate's directory, which cargo provides.
+/// Returns the root of the repository: the parent of this crate's directory, which cargo provides.
 fn root() -> Result<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     Ok(here.parent().context("xtask is in no repository")?.to_owned())

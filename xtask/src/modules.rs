@@ -1,11 +1,11 @@
-//! The modules of a crate, from its files.
+//! The modules of a crate, derived from its files.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// Names of the modules from the crate's root to one of them; the root has none.
+/// Names of the modules on the path from the crate's root to a module; empty for the root.
 pub type ModulePath = Vec<String>;
 
 /// The modules of a crate that have their own files.
@@ -16,7 +16,7 @@ pub struct Modules {
 }
 
 impl Modules {
-    /// Finds the modules below this source directory, without test files.
+    /// Finds the modules in this source directory, without test files.
     ///
     /// # Errors
     /// A directory or a file cannot be read.
@@ -54,7 +54,7 @@ impl Modules {
     }
 }
 
-/// The module of a file, from its path below the source directory.
+/// Returns the module of a file, from the file's path relative to the source directory.
 fn module_of(file: &Path) -> ModulePath {
     let mut module: ModulePath =
         file.with_extension("").iter().map(|name| name.to_string_lossy().into_owned()).collect();
@@ -64,7 +64,7 @@ fn module_of(file: &Path) -> ModulePath {
     module
 }
 
-/// The path of the child module of this name.
+/// Returns the path of the child module with this name.
 pub fn child(module: &[String], name: &str) -> ModulePath {
     module.iter().cloned().chain([name.to_owned()]).collect()
 }

@@ -1,4 +1,4 @@
-//! Counts the files that name an option: a setting of the protocol or of a host should be defined once, and
+//! Counts the files that name each option. A setting of the protocol or of a host should be defined once, and
 //! read only where it is used.
 
 use std::collections::BTreeMap;
@@ -11,11 +11,11 @@ use crate::circles::crates;
 use crate::modules::{Modules, read};
 use crate::source::{Token, tokens};
 
-/// Files and their structs whose public fields are options.
+/// Files, each with a struct whose public fields are options.
 const DEFINITIONS: [(&str, &str); 2] =
     [("crates/homa-proto/src/config.rs", "Config"), ("crates/homa/src/api/builder.rs", "HostConfig")];
 
-/// Prints the number of files that name each option, and compares it with the list.
+/// Prints the number of files that name each option, and compares it with the committed list.
 ///
 /// # Errors
 /// A number differs from the list, or a file cannot be read.
@@ -24,7 +24,7 @@ pub fn run(root: &Path, mode: Mode) -> Result<()> {
     for (file, name) in DEFINITIONS {
         let fields = fields(&read(&root.join(file))?, name);
         ensure!(!fields.is_empty(), "{file} has no struct {name} with public fields");
-        // A name of a single word often names other things too.
+        // A name that consists of a single word often means other things too.
         options
             .extend(fields.into_iter().filter(|field| field.contains('_')).map(|field| (field, Vec::new())));
     }
@@ -53,7 +53,7 @@ fn word(token: Token) -> Option<String> {
     }
 }
 
-/// The public fields of a struct, in order.
+/// Returns the public fields of a struct, in order.
 fn fields(text: &str, name: &str) -> Vec<String> {
     let tokens = tokens(text);
     let is = |at: usize, word: &str| matches!(tokens.get(at), Some(Token::Word(found)) if found == word);

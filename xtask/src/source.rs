@@ -1,4 +1,4 @@
-//! Splits the code of a file into tokens, without comments, literals and unit tests.
+//! Splits the code of a file into tokens. Comments, literals and unit tests are skipped.
 
 /// A word, a path separator or a single character.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub enum Token {
     Sign(char),
 }
 
-/// The tokens of a file up to its unit tests, which are at its end.
+/// Returns the tokens of a file up to its unit tests, which are at the end.
 pub fn tokens(text: &str) -> Vec<Token> {
     let text = match text.find("#[cfg(test)]\nmod tests {") {
         Some(end) => &text[..end],
@@ -57,7 +57,7 @@ fn end_of_line(chars: &[char], at: usize) -> usize {
     (at..chars.len()).find(|&at| chars[at] == '\n').unwrap_or(chars.len())
 }
 
-/// The end of a block comment, which may contain other block comments.
+/// Returns the end of a block comment, which may contain other block comments.
 fn end_of_block_comment(chars: &[char], mut at: usize) -> usize {
     let mut depth = 0;
     while at < chars.len() {
@@ -99,7 +99,7 @@ fn end_of_raw_string(chars: &[char], at: usize) -> usize {
     at
 }
 
-/// The end of a character literal. For a lifetime, only its apostrophe is skipped.
+/// Returns the end of a character literal. For a lifetime, skips only the apostrophe.
 fn end_of_char(chars: &[char], at: usize) -> usize {
     match (chars.get(at + 1), chars.get(at + 2)) {
         (Some('\\'), _) => {

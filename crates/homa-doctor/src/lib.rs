@@ -1,8 +1,8 @@
 //! Finds causes of tail latency on a host and on the path between hosts.
 //!
-//! - [`checks`]: the settings of the host, with the reason and the command that changes each; nothing is
-//!   changed
-//! - [`jitter`]: interruptions of the processors, with their causes and lengths
+//! - [`checks`]: the settings of the host, each with the reason and the command that changes it. The checks
+//!   change nothing.
+//! - [`jitter`]: interruptions of the processors, with their causes and durations
 //! - [`probe`]: whether the network between hosts keeps priorities
 //!
 //! ```no_run

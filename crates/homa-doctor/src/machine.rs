@@ -5,40 +5,40 @@ use std::io;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// The directory that holds `proc`, `sys` and `dev`: `/`, or in tests a directory with planted files.
+/// The directory that contains `proc`, `sys` and `dev`: `/`, or in tests a directory with planted files.
 #[derive(Clone, Debug)]
 pub struct Root(PathBuf);
 
 impl Root {
-    /// This machine.
+    /// Returns the root of this machine.
     pub fn here() -> Root {
         Root(PathBuf::from("/"))
     }
 
-    /// Another directory instead of `/`.
+    /// Uses another directory instead of `/`.
     #[cfg(test)]
     pub fn at(path: &std::path::Path) -> Root {
         Root(path.to_owned())
     }
 
-    /// The full path of `path`, which has no leading slash.
+    /// Returns the full path of `path`, which has no leading slash.
     pub fn path(&self, path: &str) -> PathBuf {
         self.0.join(path)
     }
 
-    /// The trimmed text of a file. The error is a sentence that names the file as below `/`.
+    /// Returns the trimmed text of a file. The error is a sentence that names the file relative to `/`.
     pub fn read(&self, path: &str) -> Result<String, String> {
         let text = fs::read(self.path(path)).map_err(|error| unreadable(path, &error))?;
         Ok(String::from_utf8_lossy(&text).trim().to_owned())
     }
 
-    /// The value of a file that holds one number.
+    /// Returns the value of a file that contains one number.
     pub fn number(&self, path: &str) -> Result<u64, String> {
         let text = self.read(path)?;
         text.parse().map_err(|_| format!("/{path} has `{text}`, which is no number"))
     }
 
-    /// The names in a directory, shorter ones first; empty if there is no such directory.
+    /// Returns the names in a directory, shorter ones first, or an empty list if there is no such directory.
     pub fn list(&self, path: &str) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.path(path)) else { return Vec::new() };
         let mut names: Vec<String> =
@@ -47,7 +47,7 @@ impl Root {
         names
     }
 
-    /// The text of a per-processor file, with the processor, for all processors that have it.
+    /// Returns the text of a per-processor file for each processor that has it.
     pub fn of_cpus(&self, file: &str) -> Vec<(usize, String)> {
         let cpus = self.list(CPUS).into_iter().filter_map(|name| name.strip_prefix("cpu")?.parse().ok());
         cpus.filter_map(|cpu: usize| Some((cpu, self.read(&format!("{CPUS}/cpu{cpu}/{file}")).ok()?)))
@@ -67,7 +67,8 @@ fn unreadable(path: &str, error: &io::Error) -> String {
     }
 }
 
-/// A list of processors as Linux writes it, as in "0-3,6"; empty if the text is not such a list.
+/// Parses a list of processors in Linux's format, as in "0-3,6". Returns an empty list if the text is not
+/// such a list.
 pub fn cpu_list(text: &str) -> Vec<usize> {
     let part = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -77,7 +78,7 @@ pub fn cpu_list(text: &str) -> Vec<usize> {
     text.split(',').filter_map(part).flatten().collect()
 }
 
-/// Processor numbers in growing order, each once.
+/// Processor numbers in increasing order, without duplicates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuList(Vec<usize>);
 
@@ -92,7 +93,7 @@ impl CpuList {
 impl FromStr for CpuList {
     type Err = String;
 
-    /// Reads numbers and ranges with commas between them, as in "0-3,6".
+    /// Parses numbers and ranges separated by commas, as in "0-3,6".
     fn from_str(text: &str) -> Result<CpuList, String> {
         let parts: Vec<Vec<usize>> = text.split(',').map(cpu_list).collect();
         if parts.iter().any(Vec::is_empty) {
@@ -114,11 +115,11 @@ pub mod fake_root {
 
     use super::{Root, fs};
 
-    /// A temporary directory instead of `/`, removed when this value is dropped.
+    /// A temporary directory used instead of `/`. It is removed when this value is dropped.
     pub struct FakeRoot(std::path::PathBuf);
 
     impl FakeRoot {
-        /// A directory with these files, as pairs of path and text.
+        /// Makes a directory with these files, given as pairs of path and text.
         pub fn new(files: &[(&str, &str)]) -> FakeRoot {
             static NEXT: AtomicU32 = AtomicU32::new(0);
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -130,14 +131,14 @@ pub mod fake_root {
             fake_root
         }
 
-        /// Writes a file, and replaces an older one.
+        /// Writes a file, replacing any earlier one.
         pub fn write(&self, file: &str, text: &str) {
             let path = self.0.join(file);
             fs::create_dir_all(path.parent().unwrap_or(Path::new(""))).expect("a temporary directory");
             fs::write(path, text).expect("a temporary file");
         }
 
-        /// The root for the code under test.
+        /// Returns the root for the code under test.
         pub fn root(&self) -> Root {
             Root::at(&self.0)
         }

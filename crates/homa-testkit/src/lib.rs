@@ -1,4 +1,4 @@
-//! Shared helpers of the tests of all crates. A dev-dependency only.
+//! Test helpers shared by all crates; used only as a dev-dependency.
 
 use std::fmt::Display;
 use std::fs::{self, OpenOptions};
@@ -11,16 +11,17 @@ pub mod namespace;
 /// The environment variable that names the file to which [`skip`] appends.
 pub const SKIPS: &str = "TEST_SKIPS";
 
-/// Reports that the calling test skips itself, or a part of itself, and why.
+/// Reports that the calling test skips itself or a part of itself, and why.
 ///
-/// Prints `skipped: <package> <test>: <why>`. Cargo hides that line when the test passes, so the same text
-/// without `skipped: ` is also appended to the file that [`SKIPS`] names, if it is set: `.ci/run test` counts
-/// those lines. The call does not end the test.
+/// Prints `skipped: <package> <test>: <why>`. Cargo hides that line if the test passes. Therefore, if
+/// [`SKIPS`] is set, the same text without `skipped: ` is also appended to the file that it names, and
+/// `.ci/run test` counts the lines of that file. The call does not end the test.
 ///
 /// # Panics
-/// The file that [`SKIPS`] names cannot be appended to: an uncounted skip would go unnoticed.
+/// The file that [`SKIPS`] names cannot be written: the skip would go uncounted.
 pub fn skip(why: impl Display) {
-    // Cargo sets the package for every test that it runs, and the test harness names the thread for the test.
+    // Cargo sets the package for each test that it runs, and the test harness names the thread after the
+    // test.
     let package = std::env::var("CARGO_PKG_NAME").unwrap_or_else(|_| "unknown".to_owned());
     let thread = std::thread::current();
     let line = skip_line(&package, thread.name().unwrap_or("unknown"), &why.to_string());
@@ -32,18 +33,18 @@ pub fn skip(why: impl Display) {
     }
 }
 
-/// One line, even if the reason has several.
+/// Formats the skip as one line, even if the reason has several.
 fn skip_line(package: &str, test: &str, why: &str) -> String {
     let why = why.split_whitespace().collect::<Vec<_>>().join(" ");
     format!("{package} {test}: {why}")
 }
 
-/// Appends a line with a single write, because tests skip at the same time.
+/// Appends a line with a single write, because several tests may skip at the same time.
 fn append(path: &Path, line: &str) -> io::Result<()> {
     OpenOptions::new().create(true).append(true).open(path)?.write_all(format!("{line}\n").as_bytes())
 }
 
-/// Resident memory of a process in bytes; `None` if there is no such process.
+/// Returns the resident memory of a process in bytes, or `None` if there is no such process.
 ///
 /// # Panics
 /// The kernel reports something other than a number of kilobytes.
@@ -58,7 +59,7 @@ pub fn resident_bytes(process: u32) -> Option<u64> {
 pub struct Scratch(pub PathBuf);
 
 impl Scratch {
-    /// A new, empty directory with `name` in its name.
+    /// Makes a new, empty directory whose name contains `name`.
     ///
     /// # Panics
     /// The directory cannot be created.
@@ -66,13 +67,13 @@ impl Scratch {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Relaxed);
         let path = std::env::temp_dir().join(format!("homa-test-{name}-{}-{number}", std::process::id()));
-        // An earlier process with this id may have been killed before it could remove its directory.
+        // An earlier process with this ID may have been killed before it removed its directory.
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).expect("a temporary directory");
         Scratch(path)
     }
 
-    /// The path of an entry as text, for the arguments of a command.
+    /// Returns the path of an entry as text, for the arguments of a command.
     pub fn path(&self, name: &str) -> String {
         self.0.join(name).to_string_lossy().into_owned()
     }
@@ -86,7 +87,7 @@ impl Scratch {
         self.path(name)
     }
 
-    /// The text of a file.
+    /// Returns the text of a file.
     ///
     /// # Panics
     /// The file cannot be read.
@@ -94,7 +95,8 @@ impl Scratch {
         fs::read_to_string(self.0.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
-    /// The sorted names of the entries of the directory `name` within this one; an empty `name` is this one.
+    /// Returns the sorted names of the entries in the directory `name` within this one. An empty `name` means
+    /// this directory.
     ///
     /// # Panics
     /// The directory cannot be read.
@@ -140,7 +142,7 @@ mod tests {
         assert_ne!(a.0, b.0);
     }
 
-    /// With `autotests = false` in the manifest, Cargo does not find tests by itself: a file that no target
+    /// With `autotests = false` in the manifest, Cargo does not discover tests: a file that no target
     /// includes would not even be compiled.
     #[test]
     fn every_file_of_tests_is_part_of_a_target() {

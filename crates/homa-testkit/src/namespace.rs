@@ -1,5 +1,4 @@
-//! Network namespaces for tests. Each has a loopback device and a thread of its own; two can be joined by a
-//! veth.
+//! Network namespaces for tests. Each has a loopback device and its own thread; two can be joined by a veth.
 
 use std::net::UdpSocket;
 use std::process::Command;
@@ -21,7 +20,7 @@ type Work = Box<dyn FnOnce() + Send>;
 /// A network namespace. The kernel removes it once this value and all its sockets and processes are gone.
 pub struct Namespace {
     work: mpsc::Sender<Work>,
-    /// Id of the thread in the namespace; `ip` accepts it as a name of the namespace.
+    /// ID of the thread in the namespace; `ip` accepts it as a name for the namespace.
     thread_id: i32,
 }
 
@@ -51,18 +50,18 @@ impl Namespace {
         let namespace = Namespace { work, thread_id };
         namespace.ip("link set lo up")?;
         namespace.run(|| {
-            // By default the kernel sends only some ICMP errors per second, and packets that probe a path use
-            // up that limit before a test begins.
+            // By default, the kernel sends only a limited number of ICMP errors per second. Packets that
+            // probe a path would use up that limit before a test begins.
             for limit in ["ipv4/icmp_ratelimit", "ipv6/icmp/ratelimit"] {
-                // There may be no IPv6. If the file cannot be written, some ICMP errors may be missing.
+                // IPv6 may be missing. If the file cannot be written, some ICMP errors may be missing.
                 let _ = std::fs::write(format!("/proc/sys/net/{limit}"), "0");
             }
         });
         Ok(namespace)
     }
 
-    /// Runs `work` in the namespace. The sockets, threads and processes that it creates belong to the
-    /// namespace for ever.
+    /// Runs `work` in the namespace. The sockets, threads and processes that `work` creates stay in the
+    /// namespace.
     ///
     /// # Panics
     /// `work` panics.
@@ -88,7 +87,7 @@ impl Namespace {
         other.ip(&format!("link set {other_name} up"))
     }
 
-    /// Runs `ip` with these words in the namespace.
+    /// Runs `ip` with these arguments in the namespace.
     ///
     /// # Errors
     /// The command cannot be run, or fails.
@@ -96,7 +95,7 @@ impl Namespace {
         self.command("ip", words)
     }
 
-    /// Runs `tc` with these words in the namespace, to configure queues and rates of its devices.
+    /// Runs `tc` with these arguments in the namespace, to configure queues and rates of its devices.
     ///
     /// # Errors
     /// The command cannot be run, or fails.
@@ -113,16 +112,16 @@ impl Namespace {
     }
 }
 
-/// A unique interface index for a device. After a link has come up, the kernel delays packets for up to a
-/// second unless the two ends have different indexes (`linkwatch_urgent_event` in net/core/link_watch.c). In
-/// two new namespaces they would be equal.
+/// Returns a unique interface index for a device. After a link has come up, the kernel delays packets for up
+/// to a second unless the two ends have different indexes (`linkwatch_urgent_event` in
+/// net/core/link_watch.c). In two new namespaces, the default indexes would be equal.
 fn next_index() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(100);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Waits until packets pass: a new device loses them for up to a second, and neighbours must be resolved.
-/// `ips` are the addresses of the sender and of the receiver.
+/// Waits until packets pass, because a new device loses packets for up to a second, and neighbours must be
+/// resolved. `ips` are the addresses of the sender and of the receiver.
 ///
 /// # Errors
 /// No packet passes within a minute, or an address is missing.
@@ -136,7 +135,7 @@ pub fn await_path(from: &Namespace, to: &Namespace, ips: [&'static str; 2]) -> R
     let there = to.local_addr().map_err(fail)?;
     let begin = Instant::now();
     while begin.elapsed() < PATIENCE {
-        // An error has the same meaning as silence: there is no path yet.
+        // An error, like silence, means that there is no path yet.
         let _ = from.send_to(b"?", there);
         if to.recv(&mut [0]).is_ok() {
             return Ok(());
@@ -145,8 +144,8 @@ pub fn await_path(from: &Namespace, to: &Namespace, ips: [&'static str; 2]) -> R
     Err(format!("no path to {} within {PATIENCE:?}", ips[1]))
 }
 
-/// Two namespaces joined by a veth (`v0` in the first, `v1` in the second) of this MTU, with the addresses
-/// [`V4`] and [`V6`]. `None`, with the reason printed, if the test lacks a privilege or a tool for it.
+/// Makes two namespaces joined by a veth (`v0` in the first, `v1` in the second) with this MTU and with the
+/// addresses [`V4`] and [`V6`]. Returns `None`, and prints the reason, if a privilege or a tool is missing.
 pub fn pair(mtu: u32) -> Option<[Namespace; 2]> {
     pair_with(mtu, 1)
 }

@@ -7,7 +7,7 @@ use homa_driver::{Coalescing, DeviceSettings};
 use super::finding::{Finding, Severity};
 use super::host::{Host, NOT_MEASURED, NOTES_2020, NOTES_2021, PERF_21};
 
-/// The findings about one device.
+/// Returns the findings about one device.
 pub fn check(host: &Host, device: &str) -> Vec<Finding> {
     let asked = (host.settings)(device);
     let why = asked.as_ref().err().map(ToString::to_string);
@@ -72,7 +72,7 @@ fn offloads(device: &str, settings: &DeviceSettings) -> Vec<Finding> {
     ]
 }
 
-/// Maximum interrupt delay that is fine, microseconds: the time of several short packets on a fast link.
+/// Maximum acceptable interrupt delay in microseconds: the time of several short packets on a fast link.
 const MAX_WAIT_US: u32 = 10;
 
 fn interrupts(device: &str, coalescing: Option<Coalescing>, error: Option<&str>) -> Finding {
@@ -90,7 +90,7 @@ fn interrupts(device: &str, coalescing: Option<Coalescing>, error: Option<&str>)
             "adaptive-rx {adaptive}, rx-usecs {receive_us}, rx-frames {receive_frames}, tx-usecs {send_us}"
         ),
     );
-    // With a count of one frame the device does not wait, whatever `rx-usecs` is.
+    // With a count of one frame the device does not wait, regardless of `rx-usecs`.
     let waits = receive_us > MAX_WAIT_US && receive_frames != 1;
     if !receive_adaptive && !waits {
         return finding;
@@ -150,7 +150,7 @@ fn rate(host: &Host, device: &str) -> Finding {
 
 /// The MTU of Ethernet with standard frames.
 const STANDARD_MTU: u64 = 1_500;
-/// From this MTU on the cost of a packet matters little.
+/// From this MTU on, the cost per packet matters little.
 const LARGE_MTU: u64 = 3_000;
 
 fn mtu(host: &Host, device: &str) -> Finding {
@@ -181,7 +181,7 @@ fn mtu(host: &Host, device: &str) -> Finding {
 
 fn priorities(device: &str) -> Finding {
     let words = format!("app show dev {device}");
-    // Devices without such queues and systems without the tool give no finding.
+    // Devices without such queues and systems without the tool produce no finding.
     let told = run_dcb(&words).filter(|told| !told.trim().is_empty());
     let read = told.as_deref().map_or("the device does not report it", str::trim);
     Finding::ok("dscp", "").read(&format!("dcb {words}"), read).unknown(
@@ -192,7 +192,7 @@ fn priorities(device: &str) -> Finding {
     )
 }
 
-/// The output of iproute2's `dcb` with these arguments; `None` if it fails or is missing.
+/// Returns the output of iproute2's `dcb` with these arguments, or `None` if it fails or is missing.
 fn run_dcb(words: &str) -> Option<String> {
     let output = Command::new("dcb").args(words.split(' ')).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())

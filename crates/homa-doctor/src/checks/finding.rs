@@ -1,25 +1,25 @@
-//! A finding, and the text of a list of findings.
+//! A finding, and how a list of findings is formatted.
 
 use std::fmt::Write;
 
 use serde::Serialize;
 
-/// How bad a setting is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// It costs tail latency or loses packets.
+    /// The setting costs tail latency or loses packets.
     Cost,
-    /// It may cost tail latency, depending on the use.
+    /// The setting may cost tail latency, depending on the use.
     Note,
-    /// The system does not reveal it.
+    /// The system does not reveal the setting.
     Unknown,
-    /// Nothing to do.
+    /// No action is required.
     Fine,
 }
 
 impl Severity {
-    /// The name in the text.
+    /// Returns the name used in the text.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Severity::Cost => "COST",
@@ -30,30 +30,30 @@ impl Severity {
     }
 }
 
-/// A value that was read from the system.
+/// A value read from the system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Reading {
-    /// The file or command that it was read from.
+    /// The file or command from which the value was read.
     pub path: String,
-    /// The value, or the reason why there is none.
+    /// The value, or the reason why it could not be read.
     pub value: String,
 }
 
 /// The state of one setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The name in the JSON; the same for each device.
+    /// The name used in the JSON, which is the same for all devices.
     pub name: &'static str,
-    /// The device that it concerns.
+    /// The device to which the finding applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// How bad it is.
+    /// The severity of the finding.
     pub severity: Severity,
     /// The values that were read.
     pub read: Vec<Reading>,
-    /// Why the setting costs latency, or what it is good for.
+    /// Why the setting costs latency, or what it is useful for.
     pub why: String,
-    /// The source of that statement, with its date.
+    /// The source of the statement in `why`, with its date.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<&'static str>,
     /// The command that changes the setting.
@@ -62,7 +62,8 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// A finding that needs nothing done; [`Finding::with_severity`] and [`Finding::unknown`] change that.
+    /// Makes a finding that requires no action. [`Finding::with_severity`] and [`Finding::unknown`] change
+    /// this.
     pub(crate) fn ok(name: &'static str, why: &str) -> Finding {
         Finding {
             name,
@@ -77,7 +78,7 @@ impl Finding {
 
     /// Adds a value that was read.
     pub(crate) fn read(mut self, path: &str, value: &str) -> Finding {
-        // Paths below the root have no slash of their own.
+        // Paths below the root have no leading slash.
         let path = if ["proc/", "sys/", "dev/"].iter().any(|start| path.starts_with(start)) {
             format!("/{path}")
         } else {
@@ -87,7 +88,7 @@ impl Finding {
         self
     }
 
-    /// Sets the device that it concerns.
+    /// Sets the device to which the finding applies.
     pub(crate) fn of(mut self, device: &str) -> Finding {
         self.device = Some(device.to_owned());
         self
@@ -119,7 +120,8 @@ const WIDTH: usize = 110;
 /// Indentation of the text of a finding, in characters.
 const INDENT: usize = 9;
 
-/// The findings for a terminal, worst first. Settings without a problem are included only if `all` is set.
+/// Formats the findings for a terminal, with the worst first. Settings without a problem are included only if
+/// `all` is set.
 pub fn text(findings: &[Finding], all: bool) -> String {
     let mut out = String::new();
     let mut shown: Vec<&Finding> =

@@ -7,7 +7,7 @@ use homa_driver::DeviceSettings;
 
 use crate::machine::Root;
 
-/// Sources that several checks cite.
+/// Sources cited by several checks.
 pub const NOTES_2020: &str = "notes of Linux Homa, July 2020";
 pub const NOTES_2021: &str = "notes of Linux Homa, January 2021";
 pub const NOTES_RAMCLOUD: &str = "notes of RAMCloud's Homa";
@@ -15,24 +15,24 @@ pub const PERF_20: &str = "docs/perf/2026-11-20-first-figures.md";
 pub const PERF_21: &str = "docs/perf/2026-11-21-speed.md";
 pub const NOT_MEASURED: &str = "as Linux documents it; not measured here";
 
-/// The host that is checked, or a tree of files instead.
+/// The host that is checked, or a directory of files that stands for one.
 pub struct Host<'a> {
-    /// The directory with `/proc` and `/sys`.
+    /// The directory that contains `/proc` and `/sys`.
     pub root: &'a Root,
     /// Reads the settings of a device.
     pub settings: &'a dyn Fn(&str) -> io::Result<DeviceSettings>,
-    /// The rate that links should have, Mbit/s; `None`: not compared.
+    /// The rate that links should have, in Mbit/s; `None`: rates are not compared.
     pub link_mbps: Option<u32>,
 }
 
-/// Capability numbers of linux/capability.h.
+/// Capability numbers from linux/capability.h.
 pub const CAP_NET_ADMIN: u32 = 12;
 pub const CAP_NET_RAW: u32 = 13;
 pub const CAP_SYS_ADMIN: u32 = 21;
 pub const CAP_BPF: u32 = 39;
 
 impl Host<'_> {
-    /// Whether this process has a capability; or a sentence why that is unknown.
+    /// Returns whether this process has a capability, or a sentence that explains why this is unknown.
     pub fn has_capability(&self, capability: u32) -> Result<bool, String> {
         let text = self.root.read("proc/self/status")?;
         let set = text.lines().find_map(|line| line.strip_prefix("CapEff:"));
@@ -40,7 +40,7 @@ impl Host<'_> {
         set.map(|set| set >> capability & 1 == 1).ok_or_else(|| "/proc/self/status has no CapEff".to_owned())
     }
 
-    /// The number of processors that are online.
+    /// Returns the number of online processors.
     pub fn processors(&self) -> usize {
         self.root
             .read("sys/devices/system/cpu/online")
@@ -48,8 +48,8 @@ impl Host<'_> {
     }
 }
 
-/// The devices to check: the named ones; without names, those with a default route, else those with any
-/// route.
+/// Returns the devices to check: the named ones, or without names those with a default route, or else those
+/// with any route.
 ///
 /// # Errors
 /// A named device does not exist.
@@ -74,7 +74,7 @@ pub fn devices(root: &Root, named: &[String]) -> Result<Vec<String>> {
     Ok(devices)
 }
 
-/// The devices of IPv4 routes, each with whether it is a default route.
+/// Returns the devices of IPv4 routes, each with whether the route is a default route.
 fn routes(text: &str) -> Vec<(String, bool)> {
     let line = |line: &str| {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
@@ -84,7 +84,7 @@ fn routes(text: &str) -> Vec<(String, bool)> {
     text.lines().skip(1).filter_map(line).collect()
 }
 
-/// The same for IPv6, without link-local and multicast routes.
+/// Returns the devices of IPv6 routes in the same way, without link-local and multicast routes.
 fn routes_6(text: &str) -> Vec<(String, bool)> {
     let line = |line: &str| {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
@@ -148,7 +148,7 @@ mod tests {
 
 #[cfg(test)]
 pub mod fake_root {
-    //! A host made of planted files.
+    //! A host that consists of planted files.
 
     use std::io;
 
@@ -156,7 +156,7 @@ pub mod fake_root {
     use crate::checks::finding::Finding;
     use crate::machine::fake_root::FakeRoot;
 
-    /// The finding of this name of a host that has only these files.
+    /// Returns the finding with this name for a host that has only these files.
     pub fn found(check: fn(&Host) -> Vec<Finding>, files: &[(&str, &str)], name: &str) -> Finding {
         let fake_root = FakeRoot::new(files);
         let root = fake_root.root();

@@ -3,7 +3,7 @@
 use super::finding::{Finding, Severity};
 use super::host::{Host, NOT_MEASURED};
 
-/// The findings about memory.
+/// Returns the findings about memory.
 pub fn check(host: &Host) -> Vec<Finding> {
     vec![huge_pages(host), swap(host), balancing(host)]
 }
@@ -68,7 +68,7 @@ fn balancing(host: &Host) -> Finding {
             "the kernel periodically unmaps pages to sample their use, and each of them causes a page fault later",
             "sysctl -w kernel.numa_balancing=0",
         ),
-        // A kernel without this file has no NUMA balancing.
+        // A kernel without this file does not support NUMA balancing.
         Err(error) => finding.read(path, &error),
     }
 }

@@ -1,5 +1,5 @@
-//! Checks of the host's settings for causes of tail latency, each with the reason and the command that
-//! changes the setting. Nothing is changed.
+//! Checks the host's settings for causes of tail latency. Each finding has the reason and the command that
+//! changes the setting. The checks change nothing.
 
 mod device;
 mod finding;
@@ -19,9 +19,10 @@ use host::Host;
 /// Options of the checks.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Network devices; if empty, those with a default route, else those with any route.
+    /// Network devices. If empty, those with a default route, or else those with any route.
     pub devices: Vec<String>,
-    /// The rate that the links of these devices should have, Mbit/s, from 1; `None`: not compared.
+    /// The rate that the links of these devices should have, in Mbit/s, at least 1; `None`: rates are not
+    /// compared.
     pub link_mbps: Option<u32>,
 }
 
@@ -30,13 +31,13 @@ pub struct Options {
 pub struct Report {
     /// The network devices that were checked.
     pub devices: Vec<String>,
-    /// All findings, including those that need nothing done.
+    /// All findings, including those that require no action.
     pub findings: Vec<Finding>,
 }
 
 impl Report {
-    /// The report for a terminal, the worst findings first. Settings without a problem are only counted,
-    /// unless `all` is set.
+    /// Formats the report for a terminal, with the worst findings first. Settings without a problem are only
+    /// counted, unless `all` is set.
     #[must_use]
     pub fn text(&self, all: bool) -> String {
         let devices = if self.devices.is_empty() {
@@ -89,7 +90,7 @@ mod tests {
         let findings = check_all(&host, &["eth0".to_owned()]);
         let names: Vec<&str> = findings.iter().map(|finding| finding.name).collect();
         let known = |finding: &&Finding| matches!(finding.severity, Severity::Cost | Severity::Note);
-        // Nothing is paced on a link whose rate is unknown, so this finding is true of any machine.
+        // On a link of unknown rate nothing is paced, so this finding is true on any machine.
         assert_eq!(
             findings.iter().filter(known).map(|finding| finding.name).collect::<Vec<_>>(),
             ["link_rate"]

@@ -7,7 +7,7 @@ use super::host::{Host, NOT_MEASURED, NOTES_RAMCLOUD};
 use crate::jitter::system::{governors, idle, is_virtual};
 use crate::machine::CPUS;
 
-/// The findings about processors.
+/// Returns the findings about processors.
 pub fn check(host: &Host) -> Vec<Finding> {
     vec![governor(host), deep_sleep(host), isolated(host), timer_slack(host), clock(host)]
 }
@@ -28,7 +28,7 @@ fn governor(host: &Host) -> Finding {
     }
 }
 
-/// Maximum wake-up time that is fine, microseconds: less than a round trip.
+/// Maximum acceptable wake-up time in microseconds: less than a round trip.
 const SHORT_WAKE_US: u64 = 10;
 
 fn deep_sleep(host: &Host) -> Finding {
@@ -73,8 +73,8 @@ fn deep_sleep(host: &Host) -> Finding {
     )
 }
 
-/// The latency limit that a process holds in `/dev/cpu_dma_latency`, microseconds; `None` if it cannot be
-/// read. The file is four bytes.
+/// Returns the latency limit in microseconds that a process holds in `/dev/cpu_dma_latency`, or `None` if it
+/// cannot be read. The file contains four bytes.
 fn latency_bound_us(host: &Host) -> Option<u64> {
     use std::io::Read;
     let mut bytes = [0; 4];
@@ -105,7 +105,7 @@ fn isolated(host: &Host) -> Finding {
     }
 }
 
-/// The kernel's default.
+/// The kernel's default timer slack.
 const USUAL_SLACK_NS: u64 = 50_000;
 
 fn timer_slack(host: &Host) -> Finding {
@@ -127,7 +127,7 @@ fn clock(host: &Host) -> Finding {
     let path = "sys/devices/system/clocksource/clocksource0/current_clocksource";
     let finding = Finding::ok("clock_source", "the clock is read without a system call").source(NOT_MEASURED);
     match host.root.read(path) {
-        // Clocks that the vDSO reads without a system call; the first three are those of x86.
+        // These clocks are read by the vDSO without a system call; the first three exist on x86.
         Ok(name)
             if ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"]
                 .contains(&name.as_str()) =>

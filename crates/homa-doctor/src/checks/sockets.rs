@@ -1,4 +1,4 @@
-//! Checks of socket buffers, privileges, and kernel features of the packet paths.
+//! Checks of socket buffers, privileges, and kernel features used by the packet paths.
 
 use homa_driver::LINUX_UDP_PORT;
 use homa_driver::udp::UdpConfig;
@@ -6,7 +6,7 @@ use homa_driver::udp::UdpConfig;
 use super::finding::{Finding, Severity};
 use super::host::{CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN, Host, NOT_MEASURED, PERF_20, PERF_21};
 
-/// The findings about sockets.
+/// Returns the findings about sockets.
 pub fn check(host: &Host) -> Vec<Finding> {
     let config = UdpConfig::default();
     vec![
@@ -32,7 +32,8 @@ pub fn check(host: &Host) -> Vec<Finding> {
     ]
 }
 
-/// The UDP port of Linux Homa's UDP form, which is one of those that Linux gives to connecting sockets.
+/// Checks the UDP port of Linux Homa's UDP encapsulation, which is one of the ports that Linux assigns to
+/// connecting sockets.
 fn linux_udp_port(host: &Host) -> Finding {
     let (hijack, range, reserved) = (
         "proc/sys/net/homa/hijack_udp",
@@ -74,7 +75,7 @@ fn linux_udp_port(host: &Host) -> Finding {
     )
 }
 
-/// Whether a list of ports and ranges, as in `8080,9000-9100`, has this port.
+/// Returns whether a list of ports and ranges, as in `8080,9000-9100`, contains this port.
 fn has_port(list: &str, port: u16) -> bool {
     list.split(',').any(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -148,7 +149,7 @@ fn privileges(host: &Host) -> Finding {
     )
 }
 
-/// From this version on Linux charges BPF maps to the memory control group and not to this limit.
+/// From this version on, Linux charges BPF maps to the memory control group rather than to this limit.
 const CHARGED_ELSEWHERE: (u32, u32) = (5, 11);
 
 fn locked_memory(host: &Host) -> Finding {
@@ -172,7 +173,7 @@ fn locked_memory(host: &Host) -> Finding {
     }
 }
 
-/// The kernel's version.
+/// Returns the kernel's version.
 fn release(host: &Host) -> Result<(u32, u32), String> {
     let text = host.root.read("proc/sys/kernel/osrelease")?;
     let mut numbers = text.split(['.', '-']).map(str::parse);
@@ -201,7 +202,7 @@ fn kernel(host: &Host) -> Finding {
     let finding = finding.read(path, &host.root.read(path).unwrap_or_default());
     let missing: Vec<&str> =
         CAME_WITH.iter().filter(|(since, _)| release < *since).map(|(_, what)| *what).collect();
-    // The socket families of this kernel.
+    // These are the socket families of this kernel.
     let families = host.root.read("proc/net/protocols").unwrap_or_default();
     let no_xdp = !families.is_empty() && !families.lines().any(|line| line.starts_with("XDP"));
     if !missing.is_empty() {

@@ -1,14 +1,14 @@
-//! Checks of receive steering and of the soft interrupts of the network.
+//! Checks of receive steering and of the network's soft interrupts.
 
 use super::finding::{Finding, Severity};
 use super::host::{Host, NOT_MEASURED, NOTES_2020};
 
-/// The findings about the host.
+/// Returns the findings about the host.
 pub fn check(host: &Host) -> Vec<Finding> {
     vec![flows(host), flow_limit(host), backlog(host)]
 }
 
-/// The finding about the receive queues of a device.
+/// Returns the finding about the receive queues of a device.
 pub fn check_device(host: &Host, device: &str) -> Finding {
     let directory = format!("sys/class/net/{device}/queues");
     let queues: Vec<String> =
@@ -37,7 +37,7 @@ pub fn check_device(host: &Host, device: &str) -> Finding {
     )
 }
 
-/// The mask of all processors as the kernel writes it: groups of 32 bits with commas between.
+/// Returns the mask of all processors in the kernel's format: groups of 32 bits separated by commas.
 fn hex_mask(processors: usize) -> String {
     let (whole, rest) = (processors / 32, processors % 32);
     let first = (rest > 0).then(|| format!("{:x}", (1u64 << rest) - 1));
@@ -77,7 +77,8 @@ fn flow_limit(host: &Host) -> Finding {
     }
 }
 
-/// Minimum packets for each run of soft interrupts that ends with work left; fewer packets are a finding.
+/// Minimum packets per run of soft interrupts that ends with work left. Fewer packets are reported as a
+/// finding.
 const PACKETS_PER_SQUEEZE: u64 = 10_000;
 
 fn backlog(host: &Host) -> Finding {

@@ -1,6 +1,6 @@
 //! Stops of all processors at once. A management interrupt stops all processors of a machine and resumes them
-//! together; so does a hypervisor that stops the whole virtual machine. Programs and interrupts stop one
-//! processor, and several at once only by chance.
+//! together. A hypervisor that stops a whole virtual machine has the same effect. Programs and interrupts
+//! stop one processor, and stop several at once only by chance.
 
 use serde::Serialize;
 
@@ -9,19 +9,19 @@ use super::gaps::Gap;
 /// A stop of all processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct CommonStop {
-    /// The time at which the last processor stopped, nanoseconds since the measurement began.
+    /// Time at which the last processor stopped, in nanoseconds since the measurement began.
     pub start_ns: u64,
-    /// The time for which all of them stood still, nanoseconds.
+    /// Time for which all processors were stopped, in nanoseconds.
     pub length_ns: u64,
 }
 
-/// All processors must stand still for this share, as a divisor, of the time from the first stop to the last
-/// resumption. A common cause stops all of them for almost the same time; a long gap that overlaps a short
-/// one by chance has less in common.
+/// Divisor that yields the minimum share of a stop for which all processors must be stopped, where the stop
+/// lasts from the first processor's stop to the last one's resumption. A common cause stops all of them for
+/// almost the same time. A long gap that overlaps a short one by chance has a smaller common share.
 const COMMON_SHARE: u64 = 2;
 
-/// The stops of all processors. `cores` holds the gaps of each processor in the order of time, without
-/// overlaps. With fewer than two processors there are none.
+/// Returns the stops of all processors. `cores` contains the gaps of each processor, sorted by time and
+/// without overlaps. With fewer than two processors, there are no such stops.
 pub fn common_stops(cores: &[Vec<Gap>]) -> Vec<CommonStop> {
     let mut found = Vec::new();
     if cores.len() < 2 {
@@ -48,12 +48,12 @@ pub fn common_stops(cores: &[Vec<Gap>]) -> Vec<CommonStop> {
     }
 }
 
-/// Number of shifts of the processors against each other, to estimate what chance gives.
+/// Number of relative shifts of the processors, used to estimate the number expected by chance.
 const SHIFTS: u32 = 8;
 
-/// The number of stops that [`common_stops`] would find by chance: the average over shifts of each
-/// processor's gaps by a different part of `span_ns`, which leave no common cause. Gaps beyond the end wrap
-/// to the beginning.
+/// Returns the number of stops that [`common_stops`] would find by chance. It is the average over several
+/// shifts: each shift moves the gaps of each processor by a different part of `span_ns`, which removes any
+/// common cause. Gaps moved beyond the end wrap around to the start.
 pub fn by_chance(cores: &[Vec<Gap>], span_ns: u64) -> f64 {
     let found = (1..=SHIFTS).map(|shift| {
         let moved: Vec<Vec<Gap>> = (0..)

@@ -4,7 +4,8 @@ use serde::Serialize;
 
 use crate::machine::Root;
 
-/// Counters of the kernel at one moment; each one that cannot be read is a sentence with the reason.
+/// Counters of the kernel at one point in time. A counter that cannot be read is replaced by a sentence with
+/// the reason.
 #[derive(Clone, Debug)]
 pub struct Counters {
     steal_ticks: Result<Vec<u64>, String>,
@@ -21,7 +22,7 @@ pub struct Softnet {
     pub processed: u64,
     /// Packets dropped because the backlog was full.
     pub dropped: u64,
-    /// Runs that ended with work left.
+    /// Runs that ended although work was left.
     pub time_squeeze: u64,
 }
 
@@ -32,15 +33,15 @@ struct Interrupts {
     timer: Vec<u64>,
 }
 
-/// Changes of the kernel's counters during a measurement, for each measured processor; or the reason why they
+/// Changes of the kernel's counters during a measurement, for each measured processor, or the reason why they
 /// are unknown.
 #[derive(Clone, Debug)]
 pub struct CounterChanges {
-    /// Time that a hypervisor gave to other machines (steal), milliseconds, by processor.
+    /// Time that a hypervisor gave to other machines (steal), in milliseconds, by processor.
     pub steal_ms: Result<Vec<u64>, String>,
     /// Soft interrupts of the network, by processor.
     pub softnet: Result<Vec<Softnet>, String>,
-    /// Time for which ksoftirqd ran, nanoseconds, by processor.
+    /// Time for which ksoftirqd ran, in nanoseconds, by processor.
     pub ksoftirqd_ns: Result<Vec<u64>, String>,
     /// Interrupts of all kinds, by processor.
     pub interrupts: Result<Vec<u64>, String>,
@@ -72,7 +73,7 @@ impl Counters {
         }
     }
 
-    /// The changes from these counters to later ones.
+    /// Returns the changes from these counters to later ones.
     pub fn until(&self, later: &Counters) -> CounterChanges {
         let since = |from: &Result<Vec<u64>, String>, to: &Result<Vec<u64>, String>| {
             Ok(from.clone()?.into_iter().zip(to.clone()?).map(|(from, to)| to.saturating_sub(from)).collect())
@@ -82,7 +83,7 @@ impl Counters {
         };
         let steal = since(&self.steal_ticks, &later.steal_ticks);
         CounterChanges {
-            // Linux fixes the unit of /proc/stat at 10 ms, whatever its own tick.
+            // Linux fixes the unit of /proc/stat at 10 ms, regardless of its own tick.
             steal_ms: steal.map(|all: Vec<u64>| all.into_iter().map(|ticks| ticks * 10).collect()),
             softnet: match (&self.softnet, &later.softnet) {
                 (Ok(from), Ok(to)) => Ok(from.iter().zip(to).map(|(from, to)| to.since(*from)).collect()),
@@ -99,7 +100,7 @@ impl Counters {
 impl Softnet {
     fn since(self, before: Softnet) -> Softnet {
         Softnet {
-            // The kernel's counters are 32 bits wide and wrap.
+            // The kernel's counters are 32 bits wide and wrap around.
             processed: u64::from((self.processed as u32).wrapping_sub(before.processed as u32)),
             dropped: u64::from((self.dropped as u32).wrapping_sub(before.dropped as u32)),
             time_squeeze: u64::from((self.time_squeeze as u32).wrapping_sub(before.time_squeeze as u32)),
@@ -119,7 +120,7 @@ fn set<T: Copy>(values: &mut Vec<Option<T>>, cpu: usize, value: T) {
     values[cpu] = Some(value);
 }
 
-/// The steal time of each processor: the eighth number of its line in `/proc/stat`.
+/// Parses the steal time of each processor: the eighth number of its line in `/proc/stat`.
 fn steal(text: &str) -> Vec<Option<u64>> {
     let mut values = Vec::new();
     for line in text.lines().filter_map(|line| line.strip_prefix("cpu")) {
@@ -134,9 +135,9 @@ fn steal(text: &str) -> Vec<Option<u64>> {
     values
 }
 
-/// Parses `/proc/net/softnet_stat`, which has a line of hexadecimal numbers for each processor: packets,
-/// drops, squeezes. From Linux 5.10 on the thirteenth number is the processor; before, the lines are in the
-/// order of processors.
+/// Parses `/proc/net/softnet_stat`, which has a line of hexadecimal numbers per processor: packets, drops,
+/// squeezes, and others. From Linux 5.10 on, the thirteenth number is the processor. In earlier versions, the
+/// lines are in the order of the processors.
 fn softnet(text: &str) -> Vec<Option<Softnet>> {
     let mut values = Vec::new();
     for (place, line) in text.lines().enumerate() {
@@ -153,7 +154,7 @@ fn softnet(text: &str) -> Vec<Option<Softnet>> {
     values
 }
 
-/// The time for which ksoftirqd has run on each processor.
+/// Returns the time for which ksoftirqd has run on each processor.
 fn ksoftirqd(root: &Root, cpus: &[usize]) -> Result<Vec<u64>, String> {
     let mut values = Vec::new();
     for process in root.list("proc").into_iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
@@ -169,8 +170,8 @@ fn ksoftirqd(root: &Root, cpus: &[usize]) -> Result<Vec<u64>, String> {
         .ok_or_else(|| "the threads ksoftirqd are not in /proc (a container may hide them)".to_owned())
 }
 
-/// Parses `/proc/interrupts`: a header line of processors, then lines with a name, a number for each
-/// processor and a description.
+/// Parses `/proc/interrupts`: a header line that lists the processors, then lines with a name, one number per
+/// processor, and a description.
 fn interrupts(text: &str, cpus: &[usize]) -> Option<Interrupts> {
     let mut lines = text.lines();
     let heads = lines.next()?.split_ascii_whitespace().map(|head| head.strip_prefix("CPU")?.parse().ok());
@@ -193,7 +194,7 @@ fn interrupts(text: &str, cpus: &[usize]) -> Option<Interrupts> {
     Some(sums)
 }
 
-/// Register 0x34 of Intel's processors counts management interrupts.
+/// Register 0x34 of Intel processors counts management interrupts.
 fn management(root: &Root, cpu: usize) -> Result<u64, String> {
     use std::os::unix::fs::FileExt;
     const SMI_COUNT: u64 = 0x34;

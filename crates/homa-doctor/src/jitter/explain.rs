@@ -1,4 +1,4 @@
-//! The causes of gaps, derived from properties that the gaps of all processors share.
+//! Derives the causes of gaps from properties that the gaps of all processors share.
 
 use super::common_stops::{CommonStop, by_chance, common_stops};
 use super::counters::CounterChanges;
@@ -11,9 +11,10 @@ use super::tick::{self, Tick};
 pub struct GapCauses {
     /// The timer ticks of each processor, in the order of the cores.
     pub ticks: Vec<Vec<Tick>>,
-    /// Stops of all processors at once, without ticks, which come to all at the same moment on many machines.
+    /// Stops of all processors at once, excluding ticks: on many machines, ticks happen on all processors at
+    /// the same time.
     pub common_stops: Vec<CommonStop>,
-    /// The number of such stops that chance alone would give.
+    /// The number of such stops expected by chance alone.
     pub by_chance: f64,
 }
 
@@ -27,11 +28,11 @@ pub fn explain(measure: &Measurement) -> GapCauses {
     GapCauses { common_stops: common_stops(&others), by_chance: by_chance(&others, span_ns), ticks }
 }
 
-/// A gap up to this multiple of the median tick length is taken for the tick alone.
+/// A gap of up to this multiple of the median tick length counts as a tick alone.
 const ONLY_A_TICK: u64 = 4;
 
-/// The gaps without ticks. A gap much longer than its tick is kept: the tick coincided with another
-/// interruption.
+/// Returns the gaps without ticks. A gap that is much longer than its tick is kept, because the tick
+/// coincided with another interruption.
 fn without_ticks(gaps: &[Gap], ticks: &[Tick]) -> Vec<Gap> {
     let mut is_tick = vec![false; gaps.len()];
     for tick in ticks {
@@ -41,12 +42,12 @@ fn without_ticks(gaps: &[Gap], ticks: &[Tick]) -> Vec<Gap> {
     gaps.iter().zip(is_tick).filter_map(|(gap, is_tick)| (!is_tick).then_some(*gap)).collect()
 }
 
-/// Stops of all processors are reported from this multiple of the number that chance gives.
+/// Stops of all processors are reported if there are at least this many times as many as expected by chance.
 const ABOVE_CHANCE: f64 = 3.0;
-/// Minimum share of the lost time that is worth a sentence.
+/// Minimum share of the lost time for a cause to be worth a sentence.
 const MUCH: f64 = 0.1;
 
-/// The conclusions, a sentence each.
+/// Returns the conclusions, one sentence each.
 pub fn conclusions(
     measure: &Measurement,
     explained: &GapCauses,
@@ -91,10 +92,10 @@ fn at_once(explained: &GapCauses, counted: &CounterChanges, is_virtual: bool) ->
     ))
 }
 
-/// A tick from this multiple of the kernel's timer rate is a hypervisor's.
+/// A tick whose rate is at least this multiple of the kernel's timer rate is a hypervisor's.
 const NOT_OURS: f64 = 1.5;
 
-/// A sentence for each rate of ticks.
+/// Returns one sentence per rate of ticks.
 fn ticks(measure: &Measurement, explained: &GapCauses, counted: &CounterChanges) -> Vec<String> {
     let mut rates: Vec<u64> = explained.ticks.iter().flatten().map(|tick| tick.hz).collect();
     rates.sort_unstable();
@@ -126,12 +127,12 @@ fn ticks(measure: &Measurement, explained: &GapCauses, counted: &CounterChanges)
     rates.into_iter().map(sentence).collect()
 }
 
-/// Timer interrupts per second of the processor that had most.
+/// Returns the timer interrupts per second of the processor that had the most.
 fn timer_hz(measure: &Measurement, counted: &CounterChanges) -> Option<f64> {
     let interrupts = counted.timer_interrupts.as_ref().ok()?;
     let rates = interrupts.iter().zip(&measure.cores);
     let rates = rates.map(|(&count, core)| count as f64 * 1e9 / core.measured_ns.max(1) as f64);
-    // Off x86 that counter has another name.
+    // On processors other than x86, this counter has another name.
     rates.reduce(f64::max).filter(|&hz| hz > 0.0)
 }
 
@@ -167,12 +168,12 @@ fn network(counted: &CounterChanges) -> Option<String> {
     })
 }
 
-/// The share of the time that a processor lost.
+/// Returns the share of time that a processor lost.
 pub fn lost_share(core: &Core) -> f64 {
     core.tally.sum().total_ns as f64 / core.measured_ns.max(1) as f64
 }
 
-/// A time in a unit that fits its size.
+/// Formats a time in a suitable unit.
 pub fn time(ns: u64) -> String {
     let ns = ns as f64;
     let (value, unit) = match ns {
@@ -185,7 +186,7 @@ pub fn time(ns: u64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// Classes in which any of these processors has a gap, and those of 1 us and more.
+/// Returns the classes in which any of these processors has a gap, plus all classes of 1 us and more.
 pub fn shown_classes(cores: &[Core]) -> Vec<usize> {
     (0..CLASSES.len())
         .filter(|&class| class > 0 || cores.iter().any(|core| core.tally.classes[0].gaps > 0))
@@ -206,7 +207,7 @@ mod tests {
         Core { cpu, measured_ns: SECOND, gaps, tally, unkept: 0, waited_ns: Some(waited_ns) }
     }
 
-    /// A tick of 250 Hz at the same moment on both, and planted gaps.
+    /// Makes a measurement with a tick of 250 Hz at the same times on both processors, and planted gaps.
     fn measure(planted: [&[(u64, u64)]; 2], waited_ns: u64) -> Measurement {
         let cores = planted.iter().enumerate().map(|(cpu, planted)| {
             let ticks = (0..250).map(|tick| (1_000_000 + tick * 4_000_000, 3_000 + tick % 7));

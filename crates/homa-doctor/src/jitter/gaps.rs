@@ -1,26 +1,26 @@
-//! The gaps of one processor, and their number and total by length.
+//! The gaps of one processor, and their number and total length by class.
 
 use serde::Serialize;
 
 /// An interval in which a processor did not run the measuring thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Gap {
-    /// Its start, nanoseconds since the measurement began.
+    /// Start of the gap, in nanoseconds since the measurement began.
     pub start_ns: u64,
-    /// Its length, nanoseconds.
+    /// Length of the gap, in nanoseconds.
     pub length_ns: u64,
 }
 
 impl Gap {
-    /// Its end, exclusive.
+    /// Returns the end of the gap, exclusive.
     #[must_use]
     pub fn end_ns(&self) -> u64 {
         self.start_ns + self.length_ns
     }
 }
 
-/// Names of the length classes as in the JSON, with the shortest length of each in nanoseconds. A class ends
-/// where the next begins.
+/// Names of the length classes in the JSON, each with its minimum length in nanoseconds. A class ends where
+/// the next begins.
 pub const CLASSES: [(&str, u64); 6] = [
     ("below_1us", 0),
     ("1us_to_10us", 1_000),
@@ -34,7 +34,7 @@ pub const CLASSES: [(&str, u64); 6] = [
 pub const CLASS_TITLES: [&str; CLASSES.len()] =
     ["below 1 us", "1-10 us", "10-100 us", "0.1-1 ms", "1-10 ms", "10 ms and more"];
 
-/// The class of a length, an index into [`CLASSES`].
+/// Returns the class of a length as an index into [`CLASSES`].
 pub fn class_of(length_ns: u64) -> usize {
     CLASSES.iter().rposition(|(_, least)| length_ns >= *least).unwrap_or(0)
 }
@@ -44,16 +44,16 @@ pub fn class_of(length_ns: u64) -> usize {
 pub struct Count {
     /// The number of gaps.
     pub gaps: u64,
-    /// Their total length, nanoseconds.
+    /// Total length of the gaps, in nanoseconds.
     pub total_ns: u64,
 }
 
 /// The gaps of one processor, counted by length.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// The gaps of each of [`CLASSES`].
+    /// The number and total length of the gaps in each of [`CLASSES`].
     pub classes: [Count; CLASSES.len()],
-    /// The longest gap; of several equal ones the first.
+    /// The longest gap. If several are equally long, the first of them.
     pub largest: Option<Gap>,
 }
 

@@ -1,9 +1,9 @@
-//! Gaps of processors: length, frequency and causes of the intervals in which a program cannot run.
+//! Gaps of processors: durations, frequency and causes of intervals in which a program cannot run.
 //!
-//! A thread on each processor reads the clock without a pause. If two readings are further apart than a
-//! threshold, another program, an interrupt, the firmware or a hypervisor had the processor. [`measure`]
-//! finds these gaps, distinguishes timer ticks and stops of all processors from the rest, and reads the
-//! kernel's counters before and after.
+//! On each processor, a thread continuously reads the clock. If two readings are further apart than a
+//! threshold, the processor was used by another program, an interrupt, the firmware or a hypervisor.
+//! [`measure`] finds these gaps, distinguishes timer ticks and stops of all processors from the rest, and
+//! reads the kernel's counters before and after.
 
 mod common_stops;
 mod counters;
@@ -36,25 +36,25 @@ pub use tick::Tick;
 pub struct Options {
     /// The processors, from [`allowed_cpus`].
     pub cpus: Vec<usize>,
-    /// The length of the measurement, within [`Options::SECONDS`]. All these processors are busy for as long.
+    /// Duration of the measurement, within [`Options::SECONDS`]. All these processors are busy for this time.
     pub length: Duration,
-    /// The shortest gap that counts, nanoseconds, within [`Options::THRESHOLD_NS`].
+    /// Minimum length of a gap in nanoseconds, within [`Options::THRESHOLD_NS`].
     pub threshold_ns: u64,
 }
 
 impl Options {
-    /// Sensible lengths of a measurement, seconds.
+    /// Reasonable durations of a measurement, in seconds.
     pub const SECONDS: RangeInclusive<f64> = 0.01..=86_400.0;
 
-    /// Sensible thresholds, nanoseconds. Two readings of the slower clock are some tens of nanoseconds apart:
-    /// a lower threshold would find nothing else.
+    /// Reasonable thresholds, in nanoseconds. Two consecutive readings of the slower clock are tens of
+    /// nanoseconds apart, so a lower threshold would find only those.
     pub const THRESHOLD_NS: RangeInclusive<u64> = 200..=1_000_000_000;
 }
 
 /// Measures the gaps of these processors. A progress bar is shown if standard error is a terminal.
 ///
 /// # Errors
-/// A processor may not be used.
+/// This process may not use one of the processors.
 pub fn measure(options: &Options) -> Result<Report> {
     let Options { cpus, length, threshold_ns } = options;
     let root = Root::here();

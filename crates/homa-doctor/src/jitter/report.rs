@@ -11,10 +11,10 @@ use super::spin::{Core, Measurement};
 use super::system::Fact;
 use super::tick::Tick;
 
-/// The gaps of all processors, their causes, and facts about the system.
+/// The gaps of all processors, their causes, and system settings.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The shortest gap that counts, nanoseconds.
+    /// Minimum length of a gap, in nanoseconds.
     pub threshold_ns: u64,
     /// The clock that was read: "tsc" or "clock_monotonic_raw".
     pub clock: &'static str,
@@ -22,16 +22,16 @@ pub struct Report {
     pub measurement: Measurement,
     /// Common causes of the gaps.
     pub causes: GapCauses,
-    /// Changes of the kernel's counters meanwhile.
+    /// Changes of the kernel's counters during the measurement.
     pub counters: CounterChanges,
-    /// Settings of the system that matter for gaps.
+    /// System settings that affect gaps.
     pub facts: Vec<Fact>,
-    /// The conclusions, a sentence each.
+    /// The conclusions, one sentence each.
     pub sentences: Vec<String>,
 }
 
 impl Report {
-    /// The report as text, page and JSON.
+    /// Returns the report as text, page and JSON.
     #[must_use]
     pub fn findings(&self) -> Findings {
         let cores = &self.measurement.cores;
@@ -168,7 +168,7 @@ impl Report {
         Section { heading: "What the system tells".to_owned(), text, table, charts: Vec::new() }
     }
 
-    /// Gaps per second of at least a length.
+    /// Plots the number of gaps per second with at least a given length.
     fn distribution(&self) -> Chart {
         let longest =
             self.measurement.cores.iter().filter_map(|core| core.tally.largest).map(|gap| gap.length_ns);
@@ -201,7 +201,7 @@ impl Report {
         }
     }
 
-    /// The longest gap of each part of the measurement.
+    /// Plots the longest gap in each part of the measurement.
     fn timeline_chart(&self) -> Chart {
         let end_ns = self.measurement.spans.last().map_or(1, |&(_, end)| end).max(1);
         let curve = |(index, core): (usize, &Core)| Curve {
@@ -281,10 +281,10 @@ impl Report {
     }
 }
 
-/// Number of colours for curves on a page.
+/// Number of colours available for curves on a page.
 const COLOURS: usize = 8;
 
-/// Maximum number of stops that are listed, the longest ones.
+/// Maximum number of stops to list; the longest ones are listed.
 const LONGEST: usize = 100;
 
 fn longest(causes: &GapCauses) -> Value {
@@ -294,7 +294,7 @@ fn longest(causes: &GapCauses) -> Value {
     json!(moments)
 }
 
-/// `{"value": ...}`, or `{"unreadable": why}`.
+/// Returns `{"value": ...}`, or `{"unreadable": why}`.
 fn value_or_reason<T: serde::Serialize, E: serde::Serialize>(result: Result<T, E>) -> Value {
     match result {
         Ok(value) => json!({ "value": value }),
@@ -305,7 +305,8 @@ fn value_or_reason<T: serde::Serialize, E: serde::Serialize>(result: Result<T, E
 /// Number of points of a curve.
 const POINTS: u32 = 60;
 
-/// For a series of lengths, the number of gaps of at least that length, as far as there are any.
+/// Returns, for a series of lengths, the number of gaps of at least that length. Lengths without gaps are
+/// left out.
 fn at_least(gaps: &[Gap], [shortest, longest]: [f64; 2]) -> Vec<(f64, usize)> {
     let mut lengths: Vec<u64> = gaps.iter().map(|gap| gap.length_ns).collect();
     lengths.sort_unstable();
@@ -317,7 +318,7 @@ fn at_least(gaps: &[Gap], [shortest, longest]: [f64; 2]) -> Vec<(f64, usize)> {
         .collect()
 }
 
-/// The longest gap of each hundredth of the time that has gaps.
+/// Returns the longest gap in each hundredth of the time that contains gaps.
 fn longest_of_parts(gaps: &[Gap], end_ns: u64) -> Vec<Gap> {
     let part = |gap: &Gap| u128::from(gap.start_ns) * 100 / u128::from(end_ns);
     gaps.chunk_by(|one, other| part(one) == part(other))

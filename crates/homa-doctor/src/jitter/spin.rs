@@ -14,14 +14,15 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use super::gaps::{Gap, Tally};
 use crate::machine::CpuList;
 
-/// Maximum length of a round. Nothing else of this program runs during a round, so that it does not measure
-/// itself; the progress bar moves between rounds.
+/// Maximum length of a round. Nothing else in this program runs during a round, so that the program does not
+/// measure itself. The progress bar is updated between rounds.
 const ROUND: Duration = Duration::from_millis(500);
 
-/// Maximum number of gaps that are kept for each processor, 16 MiB. Further gaps are only counted.
+/// Maximum number of gaps kept per processor, 16 MiB. Further gaps are only counted.
 const MAX_KEPT: usize = 1 << 20;
 
-/// A round of a processor ends after this number of gaps, one every four microseconds.
+/// Maximum number of gaps in a round, one every four microseconds. A processor's round ends when it is
+/// reached.
 const MAX_NOTED: usize = 1 << 17;
 
 /// The gaps of one processor.
@@ -31,14 +32,14 @@ pub struct Core {
     pub cpu: usize,
     /// The measured time, nanoseconds.
     pub measured_ns: u64,
-    /// The gaps in the order of time.
+    /// The gaps, sorted by time.
     pub gaps: Vec<Gap>,
     /// The count of all gaps, including those that are not in `gaps`.
     pub tally: Tally,
-    /// The number of gaps that are in the tally alone.
+    /// Number of gaps that are only in the tally.
     pub unkept: u64,
-    /// The time for which the thread was runnable and the scheduler ran another, nanoseconds; `None` if the
-    /// kernel does not report it.
+    /// Time for which the thread was runnable but the scheduler ran another thread, in nanoseconds; `None` if
+    /// the kernel does not report it.
     pub waited_ns: Option<u64>,
 }
 
@@ -49,14 +50,15 @@ pub struct Measurement {
     pub cores: Vec<Core>,
     /// The measured spans of the first processor, `[begin, end)` in nanoseconds since the measurement began.
     pub spans: Vec<(u64, u64)>,
-    /// The rate of the clock in Hz, from the first milliseconds: exact to some parts in 100,000.
+    /// The rate of the clock in Hz, measured in the first milliseconds and accurate to a few parts in
+    /// 100,000.
     pub clock_hz: u64,
 }
 
-/// The processors that this process may use, or all of `wanted` if it may use them.
+/// Returns the processors that this process may use, or `wanted` if the process may use all of those.
 ///
 /// # Errors
-/// Names a processor of `wanted` that this process may not use.
+/// The error names a processor in `wanted` that this process may not use.
 pub fn allowed_cpus(wanted: Option<&CpuList>) -> Result<Vec<usize>> {
     let allowed = sched_getaffinity(None).context("cannot ask which processors this process may use")?;
     let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
@@ -108,7 +110,7 @@ pub fn measure(cpus: &[usize], length: Duration, threshold_ns: u64, ticks: Ticks
     Ok(Measurement { spans, cores: lanes.into_iter().map(|lane| lane.core).collect(), clock_hz: rate.hz() })
 }
 
-/// A gap in ticks.
+/// A gap in ticks of the clock.
 #[derive(Clone, Copy)]
 struct TickGap {
     start: u64,
@@ -129,13 +131,14 @@ impl Lane {
         Lane { threshold: threshold.max(1), noted: Vec::with_capacity(MAX_NOTED), core }
     }
 
-    /// Measures one round, and returns its begin and end in ticks.
+    /// Measures one round. Returns its start and end in ticks.
     fn round(&mut self, ticks: Ticks, length: u64, ready: &AtomicUsize, all: usize) -> Result<(u64, u64)> {
         let pinned = pin(self.core.cpu);
-        // Touches all pages before the round: a page fault during the round would be a gap.
+        // Touches all pages before the round, because a page fault during the round would be a gap.
         self.noted.resize(MAX_NOTED, TickGap { start: 1, length: 1 });
         self.noted.clear();
-        // Also counts a thread that could not be pinned: the others would wait for it for ever.
+        // A thread that could not be pinned is also counted, because the others would otherwise wait for it
+        // forever.
         ready.fetch_add(1, Ordering::AcqRel);
         pinned?;
         while ready.load(Ordering::Acquire) < all {
@@ -163,7 +166,7 @@ impl Lane {
         (begin, last)
     }
 
-    /// Moves the gaps of the round to the result, with times in nanoseconds.
+    /// Moves the gaps of the round to the result and converts their times to nanoseconds.
     fn take_over(&mut self, (begin, end): (u64, u64), at: impl Fn(u64) -> u64) {
         let core = &mut self.core;
         core.measured_ns += at(end) - at(begin);
@@ -187,7 +190,7 @@ fn pin(cpu: usize) -> Result<()> {
         .with_context(|| format!("cannot run on processor {cpu}: leave it out of --cpus"))
 }
 
-/// The time that this thread has spent runnable but not running.
+/// Returns the time for which this thread has been runnable but not running.
 fn waited_ns() -> Option<u64> {
     let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split_ascii_whitespace().nth(1)?.parse().ok()
@@ -204,7 +207,7 @@ mod tests {
         let measure = measure(&cpus, length, 1_000, Ticks::start()).expect("measured");
         assert_eq!(measure.cores.iter().map(|core| core.cpu).collect::<Vec<_>>(), cpus);
         for core in &measure.cores {
-            // The clock rate at the end differs from that at the beginning in the last digits.
+            // The clock rate measured at the end differs in the last digits from that measured at the start.
             assert!(core.measured_ns > 19_000_000, "{} ns", core.measured_ns);
             assert!(core.gaps.iter().all(|gap| gap.length_ns >= 990));
             assert!(core.gaps.windows(2).all(|pair| pair[0].end_ns() <= pair[1].start_ns));

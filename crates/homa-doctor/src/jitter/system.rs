@@ -1,10 +1,10 @@
-//! Settings of the system that matter for gaps.
+//! System settings that affect gaps.
 
 use serde::Serialize;
 
 use crate::machine::{CPUS, Root};
 
-/// A setting of the system, or the reason why it is unknown.
+/// A setting of the system, or the reason why it could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Fact {
     /// The name in the JSON.
@@ -15,7 +15,7 @@ pub struct Fact {
     /// The setting.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// The reason why it is unknown.
+    /// The reason why the setting could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unreadable: Option<String>,
 }
@@ -49,7 +49,7 @@ fn non_empty(text: &str) -> String {
     if text.is_empty() || text == "(null)" { "none".to_owned() } else { text.to_owned() }
 }
 
-/// Whether the processor reports a hypervisor.
+/// Returns whether the processor reports a hypervisor.
 pub fn is_virtual(root: &Root) -> Result<bool, String> {
     let text = root.read("proc/cpuinfo")?;
     let flags = text.lines().find_map(|line| line.strip_prefix("flags")?.split_once(':'));
@@ -78,11 +78,11 @@ fn clock_source(root: &Root) -> Result<String, String> {
 /// An idle state of processors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdleState {
-    /// The name that its driver gives it.
+    /// The name that the driver gives to the state.
     pub name: String,
-    /// The time to leave it, microseconds.
+    /// Time to leave the state, in microseconds.
     pub exit_us: u64,
-    /// Whether it is enabled.
+    /// Whether the state is enabled.
     pub enabled: bool,
 }
 
@@ -119,7 +119,7 @@ fn idle_states(root: &Root) -> Result<String, String> {
     Ok(format!("{}{driver}", words.join(", ")))
 }
 
-/// The governors in use, each once.
+/// Returns the governors in use, without duplicates.
 pub fn governors(root: &Root) -> Result<Vec<String>, String> {
     let mut names: Vec<String> =
         root.of_cpus("cpufreq/scaling_governor").into_iter().map(|(_, name)| name).collect();

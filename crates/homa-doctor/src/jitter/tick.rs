@@ -4,45 +4,47 @@ use serde::Serialize;
 
 use super::gaps::Gap;
 
-/// Tick rates of Linux, fastest first: a slow tick has too few gaps to be taken for a faster one, while a
+/// Tick rates of Linux, fastest first. A slow tick has too few gaps to be mistaken for a faster one, while a
+/// fast tick has a gap wherever a slower tick would have one.
 /// fast tick has a gap wherever a slower one would.
 const RATES_HZ: [u64; 4] = [1_000, 300, 250, 100];
 
-/// Number of periods that are analysed together. A tick follows the clock that NTP corrects, and the counter
-/// does not: over this many periods a correction of 100 parts per million moves it by less than a hundredth
-/// of a period.
+/// Number of periods that are analysed together. A tick follows the clock that NTP adjusts, but the counter
+/// does not. Over this many periods, an adjustment of 100 parts per million moves the tick by less than a
+/// hundredth of a period.
 const PIECE_PERIODS: u64 = 64;
 
-/// The gaps of a tick begin within this fraction of a period, as a divisor. A hypervisor or disabled
-/// interrupts delay ticks.
+/// Divisor that yields the part of a period in which the gaps of a tick begin. Ticks are delayed by a
+/// hypervisor or by disabled interrupts.
 const WINDOW_PART: u64 = 20;
 
-/// Minimum share of the periods of a tick that must have a gap.
+/// Minimum share of a tick's periods that must contain a gap.
 const LEAST_PRESENT: f64 = 0.6;
 
-/// The window must hold this multiple of the gaps that chance gives.
+/// The window must contain at least this multiple of the gaps expected by chance.
 const ABOVE_CHANCE: f64 = 3.0;
 
-/// A timer tick of a processor, found in its gaps.
+/// A timer tick of a processor, found among its gaps.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Tick {
     /// Ticks per second.
     pub hz: u64,
-    /// The share of the tick's periods with a gap, 0 to 1.
+    /// Share of the tick's periods that contain a gap, 0 to 1.
     pub present: f64,
-    /// Median length of these gaps, nanoseconds.
+    /// Median length of these gaps, in nanoseconds.
     pub median_ns: u64,
-    /// Indices of its gaps.
+    /// Indexes of these gaps.
     #[serde(skip)]
     pub gaps: Vec<usize>,
 }
 
-/// Maximum number of ticks: that of the kernel, of a hypervisor, and of another hypervisor below it.
+/// Maximum number of ticks: one from the kernel, one from a hypervisor, and one from another hypervisor below
+/// it.
 const MAX_TRAINS: usize = 3;
 
-/// Finds timer ticks in the gaps of a processor, which are in the order of time. `spans` are the measured
+/// Finds timer ticks among the gaps of a processor, which must be sorted by time. `spans` are the measured
 /// spans, `[begin,end)` in nanoseconds. There may be several ticks: that of a virtual machine and that of its
-/// hypervisor. The fastest one comes first.
+/// hypervisor. The fastest tick is returned first.
 pub fn find(gaps: &[Gap], spans: &[(u64, u64)]) -> Vec<Tick> {
     let mut found: Vec<Tick> = Vec::new();
     let mut left: Vec<usize> = (0..gaps.len()).collect();
@@ -67,14 +69,14 @@ fn at_rate(gaps: &[Gap], spans: &[(u64, u64)], hz: u64) -> Option<Tick> {
     for &(begin, end) in spans {
         let mut from = begin;
         while from + period <= end {
-            // A short last piece joins the one before it: a few periods prove nothing.
+            // A short last piece is merged with the previous one, because a few periods prove nothing.
             let left = (end - from) / period;
             let periods = if left < 2 * PIECE_PERIODS { left } else { PIECE_PERIODS };
             let to = from + periods * period;
             let first = gaps.partition_point(|gap| gap.start_ns < from);
             let last = gaps.partition_point(|gap| gap.start_ns < to);
             let (phase, dense) = densest_window(&gaps[first..last], period);
-            // Several gaps at one moment are one tick and other interruptions.
+            // Several gaps in the same period are one tick and other interruptions.
             let mut hit: Vec<u64> =
                 dense.iter().map(|&index| (gaps[first + index].start_ns + period - phase) / period).collect();
             hit.dedup();
@@ -94,18 +96,18 @@ fn at_rate(gaps: &[Gap], spans: &[(u64, u64)], hz: u64) -> Option<Tick> {
     Some(Tick { hz, present: present.min(1.0), median_ns: lengths[lengths.len() / 2], gaps: hits })
 }
 
-/// Minimum number of periods: fewer prove nothing.
+/// Minimum number of periods. Fewer prove nothing.
 const MIN_MOMENTS: u64 = 10;
 
-/// Finds the window of the period in which most gaps begin. Returns the phase of the window, and the indices
-/// of these gaps in the order of time.
+/// Finds the window of the period in which the most gaps begin. Returns the phase of the window, and the
+/// indexes of these gaps in the order of time.
 fn densest_window(gaps: &[Gap], period: u64) -> (u64, Vec<usize>) {
     let window = period / WINDOW_PART;
     let mut phases: Vec<(u64, usize)> =
         gaps.iter().enumerate().map(|(index, gap)| (gap.start_ns % period, index)).collect();
     phases.sort_unstable();
     let count = phases.len();
-    // All phases once more, one period later, so that a window may span the end of the period.
+    // Repeat all phases one period later, so that a window may span the end of the period.
     let again: Vec<(u64, usize)> = phases.iter().map(|&(phase, index)| (phase + period, index)).collect();
     phases.extend(again);
     let (mut best, mut end) = (0..0, 0);
@@ -193,7 +195,7 @@ mod tests {
             gaps.extend(train(250, 5_000, seed + 100).into_iter().map(|gap| Gap { length_ns: 9_000, ..gap }));
             let gaps = sorted(gaps);
             let ticks = find(&gaps, &[SPAN]);
-            // If both come at the same moments, they are one.
+            // If both ticks always occur at the same times, they are found as one.
             if rates(&ticks) != [1_000] {
                 assert_eq!(rates(&ticks), [1_000, 250], "seed {seed}");
                 let own = ticks[1].gaps.iter().filter(|&&index| gaps[index].length_ns == 9_000).count();

@@ -1,5 +1,5 @@
-//! The control connection between the listener and a probing host, lines of JSON over TCP; and the layout of
-//! a probe.
+//! The control connection between the listener and a probing host, which carries lines of JSON over TCP, and
+//! the layout of a probe.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -12,40 +12,40 @@ use serde::{Deserialize, Serialize};
 /// Version of these lines and of the probes.
 pub const VERSION: u32 = 1;
 
-/// Maximum length of a line, bytes.
+/// Maximum length of a line, in bytes.
 const LINE_MAX: u64 = 64 * 1024;
 
-/// The first line of a probing host.
+/// The first line sent by a probing host.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Hello {
     pub version: u32,
 }
 
-/// Instructions for a probing host, effective from the arrival of this line.
+/// Instructions for a probing host. Times count from the arrival of this line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeInstructions {
     pub version: u32,
-    /// A number in each probe, by which probes of earlier runs are ignored.
+    /// A number contained in each probe, so that probes of earlier runs can be ignored.
     pub run: u32,
-    /// Whether the host sends probes, for `quiet_ns` without load and then for `loaded_ns` during the load.
+    /// Whether the host sends probes: for `quiet_ns` without load, and then for `loaded_ns` during the load.
     pub probes: bool,
-    /// Whether the host sends load, from `quiet_ns` on for `loaded_ns`.
+    /// Whether the host sends load, starting after `quiet_ns`, for `loaded_ns`.
     pub load: bool,
     pub quiet_ns: u64,
     pub loaded_ns: u64,
     pub load_priority: u8,
-    /// Bits of payload per second; `None`: unlimited.
+    /// Rate of the load in bits of payload per second; `None`: unlimited.
     pub load_rate: Option<u64>,
     /// UDP port for probes.
     pub probe_port: u16,
-    /// UDP port for load, which is not read.
+    /// UDP port for load, from which nothing reads.
     pub load_port: u16,
 }
 
-/// Counts of the packets that a probing host sent.
+/// Numbers of packets that a probing host sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SentCounts {
-    /// Probes of each priority that were sent without load, and during the load.
+    /// Number of probes of each priority, first those sent without load, then those sent during the load.
     pub probes: [[u64; 8]; 2],
     pub load_bytes: u64,
     pub load_ns: u64,
@@ -54,15 +54,15 @@ pub struct SentCounts {
 /// One end of a control connection.
 pub struct Control {
     lines: BufReader<TcpStream>,
-    /// The address of the peer, for errors.
+    /// The address of the peer, for error messages.
     peer: String,
 }
 
 impl Control {
-    /// A connection on which each line must arrive within `patience`.
+    /// Makes a connection on which each line must arrive within `patience`.
     ///
     /// # Errors
-    /// The socket does not take the time-out.
+    /// The socket's timeout cannot be set.
     pub fn new(stream: TcpStream, peer: String, patience: Duration) -> Result<Control> {
         stream.set_read_timeout(Some(patience)).context("cannot set a time-out")?;
         stream.set_nodelay(true).context("cannot set TCP_NODELAY")?;
@@ -82,7 +82,7 @@ impl Control {
     /// Reads one line.
     ///
     /// # Errors
-    /// The peer has closed the connection, is silent, or sends something else.
+    /// The peer has closed the connection, is silent, or sends something unexpected.
     pub fn get<T: DeserializeOwned>(&mut self) -> Result<T> {
         let mut line = Vec::new();
         let read = self.lines.by_ref().take(LINE_MAX).read_until(b'\n', &mut line);
@@ -99,14 +99,14 @@ impl Control {
 pub struct Probe {
     pub run: u32,
     pub priority: u8,
-    /// Whether it was sent during the load.
+    /// Whether the probe was sent during the load.
     pub loaded: bool,
-    /// Send time by the sender's clock.
+    /// Send time on the sender's clock.
     pub sent_ns: u64,
 }
 
 impl Probe {
-    /// Length of a probe, bytes: that of a packet with a short message.
+    /// Length of a probe in bytes, the same as a packet with a short message.
     pub const BYTES: usize = 100;
     const MAGIC: [u8; 4] = *b"hmdp";
 
@@ -120,7 +120,7 @@ impl Probe {
         bytes
     }
 
-    /// Parses a probe; `None` if the bytes are none.
+    /// Parses a probe. Returns `None` if the bytes are not a probe.
     pub fn of(bytes: &[u8]) -> Option<Probe> {
         let bytes: &[u8; Probe::BYTES] = bytes.try_into().ok()?;
         let whole = bytes[..4] == Probe::MAGIC && bytes[8] < 8 && bytes[9] < 2;

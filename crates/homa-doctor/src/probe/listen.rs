@@ -12,19 +12,19 @@ use super::ListenOptions;
 use super::control::{Control, Hello, Probe, ProbeInstructions, SentCounts, VERSION};
 use super::verdict::{Arrival, Results};
 
-/// The time for which probes are sent without load, which gives the shortest delay, nanoseconds.
+/// Time for which probes are sent without load, to determine the shortest delay, in nanoseconds.
 const QUIET_NS: u64 = 300_000_000;
-/// A probing host that is silent for so long beyond the time of the run is gone.
+/// A probing host counts as gone if it stays silent for this long after the time of the run.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Maximum number of probes that are kept: those of an hour.
+/// Maximum number of probes to keep: those of one hour.
 const ARRIVALS_MAX: usize = 4_000_000;
-/// Wait for probes that are still on their way when the last host has ended.
+/// Time to wait for probes that are still in flight when the last host has ended.
 const LATE: Duration = Duration::from_millis(200);
 
-/// Waits for the probing hosts, lets them probe, and returns the delays.
+/// Waits for the probing hosts, lets them send probes, and returns the delays.
 ///
 /// # Errors
-/// The address is taken, or a host went away.
+/// The address is in use, or a host disconnected.
 pub fn listen(options: &ListenOptions, notify: &mut dyn FnMut(&str)) -> Result<Results> {
     let ListenOptions { bind, senders, loaded, .. } = *options;
     let listener = TcpListener::bind(bind)
@@ -64,7 +64,7 @@ pub fn listen(options: &ListenOptions, notify: &mut dyn FnMut(&str)) -> Result<R
     let (ended, arrivals) = receive(probes, instructions.run);
     for host in &mut hosts {
         host.send_line(&instructions)?;
-        // The first host probes; the others send load.
+        // The first host sends probes; the others send load.
         (instructions.probes, instructions.load) = (false, true);
     }
     let mut sent = SentCounts::default();
@@ -81,7 +81,7 @@ pub fn listen(options: &ListenOptions, notify: &mut dyn FnMut(&str)) -> Result<R
     let arrivals = arrivals.join().expect("a thread that reads a socket does not panic")?;
     let results = Results::of(&arrivals, &sent, options.load_priority);
     for host in &mut hosts {
-        // A host that has left early does not get them.
+        // A host that disconnected early does not get the results.
         let _ = host.send_line(&results);
     }
     Ok(results)
@@ -93,7 +93,7 @@ fn accept_peer(mut host: Control) -> Result<Control> {
     Ok(host)
 }
 
-/// Starts a thread that notes the arrival of each probe of this run, until the flag is set.
+/// Starts a thread that records the arrival of each probe of this run until the flag is set.
 fn receive(socket: UdpSocket, run: u32) -> (Arc<AtomicBool>, thread::JoinHandle<Result<Vec<Arrival>>>) {
     let ended = Arc::new(AtomicBool::new(false));
     let end = Arc::clone(&ended);
@@ -102,7 +102,7 @@ fn receive(socket: UdpSocket, run: u32) -> (Arc<AtomicBool>, thread::JoinHandle<
         socket.set_read_timeout(look_up).context("cannot set a time-out")?;
         let (start, mut arrivals, mut bytes) = (Instant::now(), Vec::new(), [0; Probe::BYTES + 1]);
         while !end.load(Ordering::Relaxed) {
-            // A time-out, or an error reported by ICMP: the next packet may still come.
+            // After a timeout, or an error reported by ICMP, the next packet may still arrive.
             let Ok(length) = socket.recv(&mut bytes) else { continue };
             let came_ns = start.elapsed().as_nanos() as i64;
             let Some(probe) = Probe::of(&bytes[..length]).filter(|probe| probe.run == run) else { continue };

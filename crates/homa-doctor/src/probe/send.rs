@@ -11,18 +11,19 @@ use rustix::net::sockopt;
 use super::control::{Control, Hello, Probe, ProbeInstructions, SentCounts, VERSION};
 use super::verdict::Results;
 
-/// Time between two probes, nanoseconds: enough to load nothing, even at 10 Mbit/s.
+/// Time between two probes, in nanoseconds, long enough to put no noticeable load on even a 10 Mbit/s link.
 const PROBE_GAP_NS: u64 = 500_000;
-/// Payload of a packet of load: a whole frame at an MTU of 1,500, over IPv6 too.
+/// Payload of a load packet in bytes: a full frame at an MTU of 1,500, with IPv6 as well.
 const LOAD_BYTES: usize = 1_400;
-/// How long the listener may wait for other hosts.
+/// Maximum time that the listener may wait for other hosts.
 const PATIENCE: Duration = Duration::from_secs(3_600);
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// Sends probes or load to the listener at `to` as it directs, and returns its results.
+/// Sends probes or load to the listener at `to` as the listener instructs, and returns the listener's
+/// results.
 ///
 /// # Errors
-/// Nobody listens there, the listener went away, or a socket cannot be opened.
+/// There is no listener at the address, the listener disconnected, or a socket cannot be opened.
 pub fn send(to: SocketAddr, notify: &mut dyn FnMut(&str)) -> Result<Results> {
     let stream = TcpStream::connect_timeout(&to, CONNECT)
         .with_context(|| format!("no listener at {to}: start `homa doctor listen` there"))?;
@@ -53,7 +54,7 @@ pub fn send(to: SocketAddr, notify: &mut dyn FnMut(&str)) -> Result<Results> {
     listener.get()
 }
 
-/// A socket whose packets have this priority, as those of Homa do.
+/// Opens a socket whose packets have this priority, marked as Homa's packets are.
 fn socket(to: SocketAddr, priority: u8) -> Result<UdpSocket> {
     let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = UdpSocket::bind(any).context("cannot open a UDP socket")?;
@@ -73,7 +74,8 @@ fn send_probes(to: SocketAddr, instructions: &ProbeInstructions, start: Instant)
     let mut sent = [[0; 8]; 2];
     let end_ns = instructions.quiet_ns.saturating_add(instructions.loaded_ns);
     for priority in (0..8).cycle() {
-        // Sleeps from the last probe on: late probes sent in a burst would queue behind each other.
+        // Sleeps a fixed time after each probe: if late probes were sent in a burst, they would queue behind
+        // each other.
         thread::sleep(Duration::from_nanos(PROBE_GAP_NS));
         let sent_ns = start.elapsed().as_nanos() as u64;
         if sent_ns >= end_ns {
@@ -81,14 +83,15 @@ fn send_probes(to: SocketAddr, instructions: &ProbeInstructions, start: Instant)
         }
         let loaded = sent_ns >= instructions.quiet_ns;
         let probe = Probe { run: instructions.run, priority: priority as u8, loaded, sent_ns };
-        // A probe that a full queue drops counts as sent, and an ICMP error concerns an earlier one.
+        // A probe that is dropped because a queue is full counts as sent, and an ICMP error concerns an
+        // earlier probe.
         let _ = sockets[priority].send(&probe.to_bytes());
         sent[usize::from(loaded)][priority] += 1;
     }
     Ok(sent)
 }
 
-/// Sends the load, and returns its bytes and its time in nanoseconds.
+/// Sends the load. Returns the bytes sent and the time taken in nanoseconds.
 fn send_load(to: SocketAddr, instructions: &ProbeInstructions, start: Instant) -> Result<(u64, u64)> {
     let to = SocketAddr::new(to.ip(), instructions.load_port);
     let socket = socket(to, instructions.load_priority)?;
@@ -104,7 +107,7 @@ fn send_load(to: SocketAddr, instructions: &ProbeInstructions, start: Instant) -
         }
         match socket.send(&bytes) {
             Ok(_) => sent += LOAD_BYTES as u64,
-            // A queue is full, or ICMP reported an error about an earlier packet.
+            // A queue is full, or ICMP reported an error for an earlier packet.
             Err(error)
                 if error.raw_os_error().is_some_and(is_passing) || error.kind() == ErrorKind::WouldBlock =>
             {
@@ -116,7 +119,7 @@ fn send_load(to: SocketAddr, instructions: &ProbeInstructions, start: Instant) -
     Ok((sent, begin.elapsed().as_nanos() as u64))
 }
 
-/// Whether sending may go on after this error.
+/// Returns whether sending may continue after this error.
 fn is_passing(error: i32) -> bool {
     use rustix::io::Errno;
     [Errno::NOBUFS, Errno::CONNREFUSED, Errno::INTR, Errno::HOSTUNREACH, Errno::NETUNREACH]

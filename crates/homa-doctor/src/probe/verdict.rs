@@ -6,17 +6,18 @@ use serde::{Deserialize, Serialize};
 
 use super::control::SentCounts;
 
-/// Minimum delay of a queue, nanoseconds: interrupts and wake-ups alone take as long.
+/// Minimum delay that counts as a queue, in nanoseconds. Interrupts and wake-ups alone can take up to this
+/// long.
 const QUEUE_MIN_NS: i64 = 100_000;
-/// Priorities are kept if the highest one waits for at most this share of the delay of the load's own
-/// priority, percent.
+/// Maximum delay of the highest priority for priorities to count as kept, in percent of the delay of the
+/// load's own priority.
 const KEPT_PERCENT: i64 = 25;
-/// Priorities are lost if the highest one waits for at least this share, percent.
+/// Minimum such delay for priorities to count as lost, in percent.
 const LOST_PERCENT: i64 = 75;
-/// Delay of a probe that did not arrive: longer than any.
+/// Delay of a probe that did not arrive: longer than any other.
 const NEVER_NS: i64 = i64::MAX;
 
-/// A received probe, and its delay by two clocks that need not agree.
+/// A received probe and its delay, measured with two clocks that need not agree.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
     pub priority: u8,
@@ -28,32 +29,32 @@ pub struct Arrival {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Higher priorities pass the load.
+    /// Packets of higher priority overtake the load.
     Kept,
-    /// Higher priorities wait less than the load, but they wait.
+    /// Packets of higher priority wait less than the load, but they do wait.
     Partly,
-    /// Higher priorities wait as long as the load.
+    /// Packets of higher priority wait as long as the load.
     Lost,
-    /// The load built no queue.
+    /// The load did not build up a queue.
     NoQueue,
     /// Too few probes arrived.
     NoProbes,
 }
 
-/// Delays of the probes of one priority, beyond the shortest delay of all probes without load.
+/// Delays of the probes of one priority, minus the shortest delay of all probes without load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PriorityDelays {
     /// The priority, 0 to 7.
     pub priority: u8,
-    /// Probes sent during the load.
+    /// Number of probes sent during the load.
     pub sent: u64,
-    /// Those of them that arrived.
+    /// Number of these probes that arrived.
     pub received: u64,
-    /// Median delay without load, microseconds; `None`: fewer than half arrived.
+    /// Median delay without load, in microseconds; `None` if fewer than half of the probes arrived.
     pub alone_median_us: Option<f64>,
-    /// Median delay during the load, microseconds; `None`: fewer than half arrived.
+    /// Median delay during the load, in microseconds; `None` if fewer than half of the probes arrived.
     pub median_us: Option<f64>,
-    /// 99th percentile of the delay during the load, microseconds; `None`: more than 1 % did not arrive.
+    /// 99th percentile of the delay during the load, in microseconds; `None` if more than 1 % did not arrive.
     pub p99_us: Option<f64>,
 }
 
@@ -64,14 +65,14 @@ pub struct Results {
     pub verdict: Verdict,
     /// Priority of the load, 0 to 6.
     pub load_priority: u8,
-    /// Total rate of the load, Mbit/s of UDP payload.
+    /// Total rate of the load in Mbit/s of UDP payload.
     pub load_mbps: f64,
     /// The delays by priority, the lowest first.
     pub priorities: Vec<PriorityDelays>,
 }
 
 impl Results {
-    /// The results of these arrivals of the probes that were sent.
+    /// Computes the results from the arrivals and the numbers of probes sent.
     pub(crate) fn of(arrivals: &[Arrival], sent: &SentCounts, load_priority: u8) -> Results {
         let alone = arrivals.iter().filter(|arrival| !arrival.loaded).map(|arrival| arrival.delay_ns);
         let base_ns = alone.min();
@@ -110,7 +111,7 @@ impl Results {
         Results { verdict, load_priority, load_mbps, priorities: rows.collect() }
     }
 
-    /// The results for a terminal.
+    /// Formats the results for a terminal.
     #[must_use]
     pub fn text(&self) -> String {
         let mut out = String::from("\nDelay of probes beyond the shortest, us\n");
@@ -140,7 +141,7 @@ impl Results {
 }
 
 impl Verdict {
-    /// The verdict in a sentence, with the remedy.
+    /// Describes the verdict in one sentence, with the remedy.
     fn text(self) -> &'static str {
         match self {
             Verdict::Kept => "KEPT: higher priorities pass the load",
@@ -166,7 +167,7 @@ fn verdict(low_ns: i64, high_ns: i64) -> Verdict {
     if low_ns < QUEUE_MIN_NS {
         return Verdict::NoQueue;
     }
-    // In 128 bits, since a delay may be NEVER_NS.
+    // Computed with 128 bits, since a delay may be NEVER_NS.
     let (low, high) = (i128::from(low_ns), i128::from(high_ns));
     match high * 100 {
         share if share <= low * i128::from(KEPT_PERCENT) => Verdict::Kept,
@@ -175,7 +176,7 @@ fn verdict(low_ns: i64, high_ns: i64) -> Verdict {
     }
 }
 
-/// A quantile of sorted delays.
+/// Returns a quantile of sorted delays.
 fn quantile(sorted: &[i64], percent: usize) -> Option<i64> {
     sorted.get((sorted.len().max(1) - 1) * percent / 100).copied()
 }
@@ -188,8 +189,8 @@ fn us(delay_ns: i64) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// Ten probes of each priority and phase, those during the load with these delays in microseconds; an
-    /// offset between the clocks.
+    /// Returns results for ten probes of each priority and phase, where those during the load have these
+    /// delays in microseconds. The clocks differ by an offset.
     fn results(loaded_us: [i64; 8], came: u64) -> Results {
         let mut arrivals = Vec::new();
         for priority in 0..8_u8 {
