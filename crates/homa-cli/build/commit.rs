@@ -1,26 +1,27 @@
-//! The commit that the command is built from.
+//! The commit from which the command is built.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Digits of a commit's hash; git adds more where these are ambiguous.
+/// Number of digits of a commit's hash. Git adds more if these are ambiguous.
 const DIGITS: usize = 7;
 
 /// The state of a crate's directory in git.
 #[derive(Debug)]
 pub struct GitState {
-    /// The short hash, with `-dirty` behind it if tracked files differ from the commit.
+    /// The short hash, followed by `-dirty` if tracked files differ from the commit.
     pub commit: String,
-    /// Files of git, one of which changes whenever the checked-out commit does. Uncommitted edits change none
-    /// of them, so that an edit does not rerun the build script; `-dirty` is as of its last run.
+    /// Files of git, at least one of which changes whenever the checked-out commit changes. Uncommitted edits
+    /// change none of them, so an edit does not rerun the build script. `-dirty` reflects the state at its
+    /// last run.
     pub watched: Vec<PathBuf>,
 }
 
-/// The commit that `HOMA_COMMIT` names; `None` if the variable is empty.
+/// Returns the commit in the variable `HOMA_COMMIT`, or `None` if the variable is empty.
 ///
 /// # Errors
-/// The text is not one printable word, and would garble the output of `homa --version`.
+/// The text is not a single printable word, so it would garble the output of `homa --version`.
 pub fn of_variable(text: &str) -> Result<Option<String>, String> {
     match text.trim() {
         "" => Ok(None),
@@ -29,7 +30,7 @@ pub fn of_variable(text: &str) -> Result<Option<String>, String> {
     }
 }
 
-/// The commit in a crate from a registry: `cargo package` writes it into `.cargo_vcs_info.json`.
+/// Returns the commit of a crate from a registry. `cargo package` writes it to `.cargo_vcs_info.json`.
 pub fn of_package(directory: &Path) -> Option<String> {
     let text = fs::read_to_string(directory.join(".cargo_vcs_info.json")).ok()?;
     let compact: String = text.split_whitespace().collect();
@@ -39,27 +40,28 @@ pub fn of_package(directory: &Path) -> Option<String> {
     (!short.is_empty()).then(|| short + dirty)
 }
 
-/// The checked-out commit of the git repository that tracks the crate. `None` outside a repository, without
-/// git, or if git refuses to read a repository of another user.
+/// Returns the checked-out commit of the git repository that tracks the crate. Returns `None` outside a
+/// repository, without git, or if git refuses to read a repository of another user.
 pub fn of_git(directory: &Path) -> Option<GitState> {
-    // A tarball may lie inside an unrelated repository, whose commit says nothing about this source.
+    // A tarball may have been unpacked inside an unrelated repository, whose commit says nothing about this
+    // source.
     git(directory, &["ls-files", "--error-unmatch", "Cargo.toml"])?;
     let abbreviation = format!("--abbrev={DIGITS}");
-    // No tag matches, so the name is the hash alone.
+    // No tag matches, so the result is only the hash.
     let commit = git(directory, &["describe", "--always", "--dirty", "--exclude=*", &abbreviation])?;
-    // The log of HEAD grows with each change of HEAD. If logs are disabled, the branch's file or the packed
-    // references change.
+    // The log of HEAD grows with each change of HEAD. If logs are disabled, either the branch's file or the
+    // packed references change.
     let mut names = vec!["HEAD".to_owned(), "logs/HEAD".to_owned(), "packed-refs".to_owned()];
     names.extend(git(directory, &["symbolic-ref", "-q", "HEAD"]));
     let paths = names.iter().filter_map(|name| git(directory, &["rev-parse", "--git-path", name]));
-    // Cargo runs the script in every build if a file is missing.
+    // If a file were missing, Cargo would rerun the script in each build.
     let watched = paths.map(|path| directory.join(path)).filter(|path| path.is_file()).collect();
     Some(GitState { commit, watched })
 }
 
-/// The output of a git command without its line end; `None` if the command fails.
+/// Returns the output of a git command without the line end, or `None` if the command fails.
 fn git(directory: &Path, words: &[&str]) -> Option<String> {
-    // A build must not write git's index, which another command may hold.
+    // A build must not write git's index, because another command may hold it.
     let mut command = Command::new("git");
     command.current_dir(directory).env("GIT_OPTIONAL_LOCKS", "0").args(words);
     let output = command.output().ok().filter(|output| output.status.success())?;

@@ -7,11 +7,11 @@ use std::{env, process};
 
 use commit::{of_git, of_package, of_variable};
 
-/// The commit if none is known: a tarball, or a package without `HOMA_COMMIT`.
+/// The text used if the commit is unknown: for a tarball, or a package without `HOMA_COMMIT`.
 const UNKNOWN: &str = "unknown commit";
 
 fn main() {
-    // Cargo reruns a build script after any change of the crate, unless the script names its dependencies.
+    // Cargo reruns a build script after any change to the crate, unless the script names its dependencies.
     println!("cargo::rerun-if-changed=build");
     println!("cargo::rerun-if-env-changed=HOMA_COMMIT");
     let directory = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());

@@ -21,7 +21,7 @@ use crate::watch::args::{MetricsArgs, TopArgs};
 #[derive(Debug, Parser)]
 #[command(
     name = "homa",
-    // Set by build/main.rs: the version of the package, and the commit.
+    // Set by build/main.rs to the version of the package and the commit.
     version = env!("HOMA_VERSION"),
     max_term_width = 110,
     after_help = "Example: `homa bench` compares Homa and TCP on this machine and writes report.html.\n\
@@ -75,7 +75,7 @@ pub enum Command {
 }
 
 impl Cli {
-    /// Parses the words of a command line.
+    /// Parses the arguments of a command line.
     ///
     /// # Errors
     /// The errors of clap, including help and version.

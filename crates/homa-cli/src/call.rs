@@ -82,7 +82,7 @@ pub struct CallArgs {
 /// Bytes of the default request.
 const DEFAULT_SIZE: u32 = 100;
 
-/// Maximum bytes of a response, unless the request is larger.
+/// Maximum bytes of a response. If the request is larger, its length is the limit.
 const MAX_ANSWER: u32 = 64 << 20;
 
 #[derive(Serialize)]
@@ -96,7 +96,7 @@ struct CallJson<'a> {
     /// The response, if it is text and was not saved.
     text: Option<&'a str>,
     output: Option<&'a Path>,
-    /// Only with --metrics.
+    /// Present only with --metrics.
     #[serde(skip_serializing_if = "Option::is_none")]
     metrics: Option<&'a HostReport>,
 }
@@ -121,7 +121,7 @@ pub fn run(args: &CallArgs) -> Result<()> {
     let CallOutcome { answer, time, seen } = call(args, to, &request)?;
     let seen = args.metrics.then_some(seen);
     if let (Err(_), Some(seen)) = (&answer, &seen) {
-        // The counters may show the cause.
+        // The counters may show why the call failed.
         eprint!("{seen}");
     }
     let answer = answer?;
@@ -162,7 +162,7 @@ pub fn run(args: &CallArgs) -> Result<()> {
     Ok(())
 }
 
-/// Parses `HOST[:UDP_PORT][/HOMA_PORT]`; the host may be a name.
+/// Parses `HOST[:UDP_PORT][/HOMA_PORT]`, where the host may be a name.
 fn server(text: &str) -> Result<ServerAddr> {
     let (host, port) = match text.split_once('/') {
         Some((host, port)) => {
@@ -193,12 +193,12 @@ fn call(args: &CallArgs, to: ServerAddr, request: &Bytes) -> Result<CallOutcome>
     let deadline = Duration::try_from_secs_f64(args.deadline)?;
     let mut bind = client_bind(args.driver, to.host.ip(), 0);
     if args.interface.is_some() {
-        // The address of the device, which may differ from that of the route.
+        // Bind to the address of the device, which may differ from that of the route.
         bind.set_ip(if bind.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() });
     }
     let length = u32::try_from(request.len()).ok().filter(|&length| length <= i32::MAX as u32);
     let length = length.context("the request is longer than a Homa message can be: 2147483647 bytes")?;
-    // A single call gains from polling while it waits, and occupies a processor no longer than that.
+    // A single call benefits from polling while it waits, and occupies a processor only for that time.
     let poll = Duration::from_millis(1);
     let mut config = host_config(args.driver, bind, length.max(MAX_ANSWER), poll);
     config.protocol.link_mbps = args.link_mbps;
@@ -225,7 +225,7 @@ fn call(args: &CallArgs, to: ServerAddr, request: &Bytes) -> Result<CallOutcome>
     Ok(CallOutcome { answer, time, seen })
 }
 
-/// The response as text, if it is printable.
+/// Returns the response as text, if it is printable.
 fn printable(answer: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(answer).ok()?;
     text.chars().all(|char| !char.is_control() || matches!(char, '\n' | '\t' | '\r')).then_some(text)

@@ -16,7 +16,7 @@ impl<T> Choice for T where
 {
 }
 
-/// A parser of the variants' names. Help and errors list them, with their documentation.
+/// Returns a parser of the variants' names. Help and errors list the names with their documentation.
 pub fn choice<T: Choice + Send + Sync>() -> impl TypedValueParser<Value = T> {
     let value = |&variant: &T| {
         let help = variant.get_documentation().unwrap_or_default();

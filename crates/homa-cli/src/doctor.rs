@@ -128,7 +128,7 @@ impl TryFrom<&ListenArgs> for ListenOptions {
 /// Checks this host, or probes the network.
 ///
 /// # Errors
-/// The device does not exist, a file cannot be written, or a probing host has no listener.
+/// The device does not exist, a file cannot be written, or there is no listener for a probing host.
 pub fn run(args: &DoctorArgs) -> Result<()> {
     let notify = &mut |line: &str| eprintln!("{line}");
     match &args.command {

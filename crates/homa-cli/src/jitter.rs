@@ -69,10 +69,10 @@ impl TryFrom<&JitterArgs> for Options {
     }
 }
 
-/// Measures, and writes the results.
+/// Measures the gaps, and writes the results.
 ///
 /// # Errors
-/// A processor is not permitted, or a file cannot be written.
+/// A processor may not be used, or a file cannot be written.
 pub fn run(args: &JitterArgs) -> Result<()> {
     let options = args.try_into()?;
     let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;

@@ -33,7 +33,8 @@ use clap::error::ErrorKind;
 use args::{Cli, Command};
 use homa_report::output;
 
-/// Exit code of a bench that ran, but where some RPC was not answered exactly once and correctly.
+/// Exit code of a bench that ran to its end, but in which some RPC was not answered exactly once and
+/// correctly.
 const UNCLEAN: u8 = 1;
 
 /// Exit code of all other failures.

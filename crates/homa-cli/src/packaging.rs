@@ -1,5 +1,5 @@
-//! `homa packaging`: generates the man pages and shell completions of a package from the definition of the
-//! command line.
+//! `homa packaging`: generates a package's man pages and shell completions from the definition of the command
+//! line.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use homa_report::output::{Output, make_directory};
 
 use crate::args::Cli;
 
-/// The name of the program in completions.
+/// The name of the program used in completions.
 const PROGRAM: &str = "homa";
 
-/// Shells with completions in the package.
+/// Shells for which the package has completions.
 const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
 
 #[derive(Args, Clone, Debug)]
@@ -33,7 +33,7 @@ pub fn run(args: &PackagingArgs) -> Result<()> {
     let (man, completions) = (args.directory.join("man"), args.directory.join("completions"));
     make_directory(&man)?;
     make_directory(&completions)?;
-    // Each page would list `help` as a command; `--help` is among the options.
+    // Otherwise each page would list `help` as a command, although `--help` is among the options.
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
     write_pages(&command, &man)?;
@@ -44,12 +44,12 @@ pub fn run(args: &PackagingArgs) -> Result<()> {
     Ok(())
 }
 
-/// Writes the pages of a command and of its subcommands.
+/// Writes the man pages of a command and of its subcommands.
 fn write_pages(command: &Command, directory: &Path) -> Result<()> {
     for subcommand in command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()) {
         write_pages(subcommand, directory)?;
     }
-    // clap writes an empty date without quotes, so that the next field would take its place.
+    // clap writes an empty date without quotes, and the next field would then take its place.
     let man = Man::new(command.clone())
         .date(" ")
         .source(concat!("homa ", env!("CARGO_PKG_VERSION")))
@@ -58,10 +58,10 @@ fn write_pages(command: &Command, directory: &Path) -> Result<()> {
     file.write(&page(&man, command).context("cannot render a man page")?)
 }
 
-/// Clap's page, with the lines of the examples preserved.
+/// Returns clap's page, with the line breaks of the examples preserved.
 fn page(man: &Man, command: &Command) -> Result<Vec<u8>> {
     let text = String::from_utf8(sections(man, command)?).context("the page is not UTF-8")?;
-    // Each section begins with the macros that the first line of a page defines.
+    // Each section begins with the macros that are defined in the first line of a page.
     let macros = text.split(".TH").next().unwrap_or_default();
     Ok(format!("{macros}{}", text.replace(macros, "")).into_bytes())
 }
@@ -82,7 +82,8 @@ fn sections(man: &Man, command: &Command) -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// The text after the options in `--help`. Indented lines are examples, others are sentences.
+/// Formats the text that follows the options in `--help`. Indented lines are examples, other lines are
+/// sentences.
 fn examples(text: &str) -> Roff {
     let heading = if text.contains("Example") { "EXAMPLES" } else { "NOTES" };
     let text =
@@ -98,7 +99,7 @@ fn examples(text: &str) -> Roff {
         match (line.is_empty(), is_example) {
             (true, _) => roff.control("PP", []),
             (false, true) => roff.text([roman(line)]),
-            // Each sentence at the start of a line in `--help` starts a line of the page.
+            // A sentence that starts a line in `--help` also starts a line of the page.
             (false, false) => roff.text([roman(line)]).control("br", []),
         };
     }
@@ -108,7 +109,7 @@ fn examples(text: &str) -> Roff {
     roff
 }
 
-/// The command without hidden parts, which completions would otherwise offer.
+/// Returns the command without hidden parts, which completions would otherwise offer.
 fn shown(command: &Command) -> Command {
     let mut copy = Command::new(command.get_name().to_owned())
         .disable_help_flag(true)
@@ -131,7 +132,7 @@ mod tests {
 
     use super::*;
 
-    /// The files, name and content, written to a directory of this test.
+    /// Returns the name and content of each file written to a directory of this test.
     fn written(test: &str) -> Vec<(String, String)> {
         let directory = std::env::temp_dir().join(format!("homa-packaging-{test}-{}", std::process::id()));
         run(&PackagingArgs { directory: directory.clone() }).expect("writes the files");

@@ -41,7 +41,7 @@ pub struct TraceSettingsArgs {
 }
 
 impl TraceSettingsArgs {
-    /// The options in the format of the host's settings.
+    /// Returns the options in the format of the host's settings.
     pub fn to_settings(&self) -> TraceSettings {
         TraceSettings {
             records: self.trace_records,

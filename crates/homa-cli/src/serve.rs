@@ -1,4 +1,4 @@
-//! `homa serve`: answers every request with its own bytes, over Homa and over TCP.
+//! `homa serve`: answers each request with the request's own bytes, over Homa and over TCP.
 
 use std::io::{self, Read, Write};
 use std::time::Duration;
@@ -151,7 +151,7 @@ struct Summary {
     metrics: HostReport,
 }
 
-/// Number of requests over each protocol; `None` if it was not served.
+/// Number of requests handled for each protocol; `None` for a protocol that was not served.
 #[derive(Serialize)]
 struct RequestCounts {
     homa: Option<u64>,
@@ -161,7 +161,7 @@ struct RequestCounts {
     udp: Option<u64>,
 }
 
-/// Serves until a signal, or the end of standard input, ends it.
+/// Serves until a signal arrives or standard input is closed.
 pub fn run(args: &ServeArgs) -> Result<()> {
     let with_homa = args.protocol.contains(&Protocol::Homa);
     ensure!(
@@ -173,7 +173,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     let report =
         |report: Report| if args.json { note(report) } else { print(format!("{report}\n").as_bytes()) };
     let mut server = Server::start(&options, report)?;
-    // The server threads do the work meanwhile.
+    // The server threads do the work while this thread waits.
     end.wait();
     server.write_trace()?;
     let counts = server.served();
@@ -196,14 +196,14 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     }
 }
 
-/// Prints a report, unless standard output is reserved for JSON.
+/// Prints a report on standard error, for use when standard output is reserved for JSON.
 fn note(report: Report) -> Result<()> {
     writeln!(io::stderr(), "{report}").context("cannot write to standard error")
 }
 
 /// The event that ends a server.
 enum End {
-    /// End of standard input.
+    /// Standard input was closed.
     Stdin,
     /// SIGINT or SIGTERM.
     Signal(Signals),
@@ -221,7 +221,7 @@ impl End {
     fn wait(self) {
         match self {
             End::Stdin => {
-                // A read error counts as the end.
+                // A read error is treated like the end of input.
                 let _ = io::stdin().read_to_end(&mut Vec::new());
             }
             End::Signal(mut signals) => {

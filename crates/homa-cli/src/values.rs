@@ -1,5 +1,5 @@
-//! Parsers of option values that several commands share. Their errors are half sentences, after which clap
-//! puts the option and the text.
+//! Parsers of option values that several commands share. Their errors are parts of a sentence that clap
+//! completes with the option and the text.
 
 use homa_bench::server::DEFAULT_POLL;
 use homa_bench::workloads::Truncation;
@@ -23,12 +23,13 @@ pub fn queues(text: &str) -> Result<Queues, String> {
 
 /// The default polling time of a thread, in microseconds, for help texts.
 pub const DEFAULT_POLL_US: u64 = DEFAULT_POLL.as_micros() as u64;
-/// Longer polling would let the threads of an idle protocol disturb the turn of another one.
+/// Maximum polling time. With a longer one, the threads of an idle protocol would disturb the protocol whose
+/// turn it is.
 const MAX_POLL_US: u64 = 10_000;
-/// Lengths on the wire are 32 bits, signed at some peers.
+/// Maximum message length: lengths on the wire have 32 bits, and some peers treat them as signed.
 const MAX_MESSAGE: u32 = i32::MAX as u32;
 
-/// Parses the length at which messages are truncated: bytes, or `none`.
+/// Parses the length to which messages are truncated: a number of bytes, or `none`.
 pub fn truncation(text: &str) -> Result<Truncation, String> {
     if text == "none" {
         return Ok(Truncation::Off);
@@ -36,7 +37,7 @@ pub fn truncation(text: &str) -> Result<Truncation, String> {
     message_bytes(text).map(Truncation::At).map_err(|error| format!("{error}, or `none`"))
 }
 
-/// Parses the length of a message in bytes.
+/// Parses the length of a message, in bytes.
 pub fn message_bytes(text: &str) -> Result<u32, String> {
     match text.parse::<u64>() {
         Ok(bytes) if (1..=u64::from(MAX_MESSAGE)).contains(&bytes) => Ok(bytes as u32),

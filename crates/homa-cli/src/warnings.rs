@@ -1,6 +1,7 @@
 //! Prints the libraries' warnings on standard error, in the format of this command's messages.
 //!
-//! This is a custom subscriber, since the few warnings need only a line each: no spans, no filters, no times.
+//! This is a custom subscriber, because the few warnings need only one line each: no spans, no filters, no
+//! times.
 
 use std::fmt::{self, Write};
 
@@ -10,7 +11,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 /// Starts printing warnings and errors.
 pub fn print() {
-    // A second subscriber is rejected; the first one then prints.
+    // A second subscriber is rejected, and the first one continues to print.
     let _ = tracing::subscriber::set_global_default(Warnings);
 }
 
@@ -35,7 +36,7 @@ impl Subscriber for Warnings {
     fn exit(&self, _: &Id) {}
 }
 
-/// The message, followed by the other fields.
+/// Formats the message, followed by the other fields.
 fn text(event: &Event<'_>) -> String {
     let mut line = Line::default();
     event.record(&mut line);

@@ -1,4 +1,4 @@
-//! `homa trace` from the user's view.
+//! Tests `homa trace` from the user's point of view.
 
 use std::process::Output;
 use std::sync::OnceLock;
@@ -28,7 +28,7 @@ fn simulated() -> &'static str {
         .expect("a path of characters")
 }
 
-/// The findings of a command for the simulated rack.
+/// Returns the JSON results of a command for the simulated rack.
 fn found(words: &[&str]) -> Value {
     let output = trace(&[words, &["--json", "-", simulated()]].concat());
     assert!(output.status.success(), "{words:?}: {}", stderr(&output));
@@ -95,7 +95,7 @@ fn extra_delays_sum_up() {
     let of = |name: &str| sums[name].as_i64().expect("a sum");
     assert!(of("extra_ns") > 0);
     assert_eq!(of("extra_ns"), of("sender_ns") + of("switch_ns") + of("poll_ns") + of("receive_ns"));
-    // 10 Gbit/s, derived from the densest packets.
+    // The rate is 10 Gbit/s, derived from the densest packets.
     let bps = found["rate"]["bps"].as_f64().expect("a rate");
     assert!((9.99e9..10.01e9).contains(&bps), "{bps}");
     let check = &found["check"];
@@ -117,7 +117,7 @@ fn grants_of_a_simulated_rack_are_told() {
     assert!(first["sizes"].as_array().is_some_and(|sizes| !sizes.is_empty()));
     let bytes = found(&["rtt-bytes", "--rate", "10gbit"]);
     let path = &bytes["paths"][0];
-    // A round trip of a full packet and a grant over one switch takes longer than the packet alone.
+    // A round trip of a full packet and a grant through one switch takes longer than the packet alone.
     assert!(path["round_ns"]["p0"].as_i64() > Some(2_000), "{path}");
     assert!(
         path["rtt_bytes"].as_u64() > Some(2_000) && path["line"]["ns_per_byte"].as_f64() > Some(0.8),

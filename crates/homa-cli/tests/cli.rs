@@ -1,4 +1,4 @@
-//! The binary from the user's view: its output, its files, and its errors.
+//! Tests the binary from the user's point of view: its output, its files, and its errors.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -26,10 +26,10 @@ fn assert_refused(words: &[&str], part: &str) {
     assert_output_refused(words, &run(words), part);
 }
 
-/// A running `homa serve`, which ends with the test.
+/// A running `homa serve` that is ended with the test.
 struct Serve {
     process: Child,
-    /// The stream with the addresses that it serves.
+    /// The stream on which the server prints its addresses.
     lines: BufReader<Box<dyn Read>>,
     /// `HOST:PORT/HOMA_PORT` of the first Homa server port.
     homa: String,
@@ -40,14 +40,14 @@ impl Serve {
         Serve::try_start(words).expect("the server ended early")
     }
 
-    /// `None` if it ended before all ports were open.
+    /// Returns `None` if the server ended before all ports were open.
     fn try_start(words: &[&str]) -> Option<Serve> {
         let mut command = homa(&["serve", "--until-stdin-ends"]);
         command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
         Serve::spawn(command, false)
     }
 
-    /// A server that a signal ends, like a user's; bound to any free port, serving Homa.
+    /// Starts a Homa server on any free port. It is ended by a signal, as by a user.
     fn until_a_signal(words: &[&str]) -> Serve {
         let mut command = homa(&["serve", "--bind", "127.0.0.1:0", "--protocol", "homa"]);
         let json = words.contains(&"--json");
@@ -95,8 +95,8 @@ impl Serve {
         self.process.wait().expect("a child").code()
     }
 
-    /// A server with the same port number for both protocols, as `--servers` expects it. If another program
-    /// takes the number between the search and the bind, this tries another number.
+    /// Starts a server with the same port number for both protocols, as `--servers` expects. If another
+    /// program takes the number between the search and the bind, tries another number.
     fn on_one_number(words: &[&str]) -> (Serve, String) {
         for _ in 0..50 {
             let free = TcpListener::bind("127.0.0.1:0").expect("any port");
@@ -123,7 +123,7 @@ fn json(bytes: &[u8]) -> Value {
     })
 }
 
-/// Checks that the promised fields exist, that there were no errors, and that something was measured.
+/// Checks that all documented fields exist, that there were no errors, and that something was measured.
 fn check_results(results: &Value, protocols: &[&str]) {
     assert_eq!(results["schema"], 1);
     assert!(results["seed"].is_u64() && results["config"].is_object());
@@ -135,7 +135,7 @@ fn check_results(results: &Value, protocols: &[&str]) {
         for counter in ["errors", "lost", "duplicated"] {
             assert_eq!(run[counter], 0, "{counter}: {run}");
         }
-        // On a busy machine, a run whose threads got no processor has measured nothing.
+        // On a busy machine, a run whose threads were not scheduled has measured nothing.
         let has_measured = run["rpcs"].as_u64().expect("a count") > 0;
         assert_eq!(run["achieved_gbps"].as_f64().expect("a rate") > 0.0, has_measured, "{run}");
         for field in ["cpu_busy", "slowdown_mean"] {
@@ -217,8 +217,8 @@ fn a_bad_workload_file_names_its_line() {
 
 #[test]
 fn an_unreachable_server_is_one_line() {
-    // Bound, so that no other program takes the port; it never answers over TCP, and its UDP counterpart
-    // refuses.
+    // The port is bound, so that no other program takes it. It never answers over TCP, and its UDP
+    // counterpart refuses.
     let silent = UdpSocket::bind("127.0.0.1:0").expect("any port");
     let mute = silent.local_addr().expect("bound").to_string();
     let nobody = {
@@ -414,7 +414,7 @@ fn the_limits_are_a_table_and_json_with_stable_names() {
 #[test]
 fn limits_are_judged_by_the_targets_of_a_file() {
     let scratch = Scratch::new("targets");
-    // Bounds that every machine meets, and one that none meets.
+    // Bounds that every machine meets, and one that no machine meets.
     let targets = "\
 [[target]]
 name = \"max_gbps_w1\"
@@ -459,7 +459,7 @@ floor = 0.000001
     }
     assert!(!table.contains("W2 max"), "{table}");
 
-    // A bad file is rejected before the measurement.
+    // An invalid file is rejected before the measurement.
     for (from, to, part) in [
         ("gbps_1mb", "gbps_2mb", "targets.toml: line 14: unknown row `gbps_2mb`"),
         ("floor = 1\n", "floor = \"much\"\n", "targets.toml: line 7: invalid type"),
@@ -475,7 +475,8 @@ floor = 0.000001
 
 #[test]
 fn limits_without_root_say_what_they_leave_out() {
-    // Runs as a user without privileges; if the test has none itself, it is that user.
+    // Runs the command as an unprivileged user. If the test itself is unprivileged, that is the test's own
+    // user.
     let words =
         ["bench", "limits", "--quick", "--slice-ms", "1", "--driver", "raw", "--protocol", "homa,tcp"];
     let words = [&words[..], &["--json", "/dev/null"]].concat();
@@ -617,7 +618,8 @@ fn a_server_of_the_bench_ends_with_its_input_and_says_what_it_served() {
     assert_eq!(server.process.wait().expect("a child").code(), Some(0));
 }
 
-/// A result with a round-trip time: a call with a retransmission does not measure one.
+/// Returns a result with a round-trip time. A call with a retransmission does not measure one, so it is
+/// repeated.
 fn call_that_measures(server: &str, link: &[&str]) -> Value {
     for _ in 0..20 {
         let output = run(&[&["call", server, "--size", "200000", "--json", "--metrics"], link].concat());
@@ -635,7 +637,7 @@ fn call_that_measures(server: &str, link: &[&str]) -> Value {
 #[test]
 fn the_metrics_of_a_call_show_what_was_measured_and_chosen() {
     let server = Serve::start(&["--bind", "127.0.0.1:0", "--protocol", "homa"]);
-    // The bytes of a round trip are few on a slow link. Without the option no value is derived, since the
+    // On a slow link, a round trip contains few bytes. Without the option no value is derived, since the
     // loopback device reports no speed.
     for (link, chosen) in [(&["--link-mbps", "10"][..], 500..40_000), (&[], 40_000..40_001)] {
         let result = call_that_measures(&server.homa, link);
@@ -721,7 +723,7 @@ fn a_server_writes_its_trace_on_a_signal_when_it_froze_and_at_its_end() {
     assert!(run(&words).status.success());
     let call = read("c.trace").expect("a dump");
     assert!(call.records.iter().any(|record| record.event() == Some(homa_trace::EventKind::RpcEnd)));
-    // The client's trace froze at the end of its call, and the server's with it.
+    // The client's trace froze at the end of its call, and the server's trace froze with it.
     wait_for(&scratch, "s.1.trace");
     let frozen = read("s.1.trace").expect("a dump");
     let last = frozen.records.last().expect("records").event();

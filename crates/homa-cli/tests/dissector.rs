@@ -1,5 +1,5 @@
-//! Compares the Wireshark dissector, by tshark, with `homa decode`: the same packets with the same values in
-//! the same fields.
+//! Compares the Wireshark dissector, run by tshark, with `homa decode`. Both must find the same packets with
+//! the same values in the same fields.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,21 +13,21 @@ use serde_json::Value;
 const DISSECTOR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/wireshark/homa.lua");
 const CAPTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/reference/kernel-captures");
 
-/// Lengths of headers in the captures: Ethernet, IPv4 without options, UDP.
+/// Lengths of the headers in the captures: Ethernet, IPv4 without options, UDP.
 const ETHERNET: usize = 14;
 const IPV4: usize = 20;
 const UDP: usize = 8;
 const PCAP_HEADER: usize = 24;
 const RECORD_HEADER: usize = 16;
 
-/// tshark with the dissector.
+/// Runs tshark with the dissector.
 fn tshark(capture: &Path, words: &[&str]) -> Output {
     let mut command = Command::new("tshark");
     command.args(["-X", &format!("lua_script:{DISSECTOR}"), "-n", "-r"]).arg(capture).args(words);
     command.output().expect("tshark runs")
 }
 
-/// Whether tshark is missing, which is then printed.
+/// Returns whether tshark is missing, and prints it in that case.
 fn no_tshark() -> bool {
     let missing = Command::new("tshark").arg("--version").output().is_err();
     if missing {
@@ -36,7 +36,7 @@ fn no_tshark() -> bool {
     missing
 }
 
-/// The captures of Linux Homa; none, with the reason printed, if they or tshark are missing.
+/// Returns the captures of Linux Homa, or none, with the reason printed, if they or tshark are missing.
 fn captures() -> Vec<PathBuf> {
     if no_tshark() {
         return Vec::new();
@@ -52,7 +52,8 @@ fn captures() -> Vec<PathBuf> {
     files
 }
 
-/// The output of `homa decode` for each complete packet: the number of its frame, and the header's fields.
+/// Returns the output of `homa decode` for each complete packet: the number of its frame, and the header's
+/// fields.
 fn decoded(capture: &Path, also: &[&str]) -> Vec<(u64, Value)> {
     let path = capture.to_string_lossy();
     let output = run(["decode", "--json"].into_iter().chain(also.iter().copied()).chain([&*path]));
@@ -63,7 +64,7 @@ fn decoded(capture: &Path, also: &[&str]) -> Vec<(u64, Value)> {
     whole.map(|packet| (packet["number"].as_u64().expect("a number"), packet["header"].clone())).collect()
 }
 
-/// The output of tshark for each packet: the number of its frame, and the values of these fields.
+/// Returns the output of tshark for each packet: the number of its frame, and the values of these fields.
 fn dissected(capture: &Path, fields: &[&str]) -> BTreeMap<u64, Vec<String>> {
     let mut words =
         vec!["-Y", "homa && !icmp && !icmpv6", "-T", "fields", "-E", "occurrence=f", "-e", "frame.number"];
@@ -81,7 +82,7 @@ fn dissected(capture: &Path, fields: &[&str]) -> BTreeMap<u64, Vec<String>> {
     rows.collect()
 }
 
-/// Fields of all types of packets, by their names in PROTOCOL.md.
+/// Fields that occur in packets of any type, by their names in PROTOCOL.md.
 const FIELDS: [&str; 21] = [
     "source_port",
     "dest_port",
@@ -113,7 +114,7 @@ fn number(text: &str) -> Option<u64> {
     }
 }
 
-/// Compares all packets of a capture, and returns their number.
+/// Compares all packets of a capture, and returns the number of packets.
 fn assert_same(capture: &Path, decode: &[&str]) -> usize {
     let names: Vec<String> = FIELDS.iter().map(|name| format!("homa.{name}")).collect();
     let seen = dissected(capture, &names.iter().map(String::as_str).collect::<Vec<_>>());
@@ -126,7 +127,7 @@ fn assert_same(capture: &Path, decode: &[&str]) -> usize {
                 Value::String(text) => number(text),
                 value => value.as_u64(),
             };
-            // For DATA the dissector shows the effective offset, wherever it is in the header.
+            // For DATA, the dissector shows the effective offset, wherever the header stores it.
             if want.is_some() {
                 assert_eq!(number(cell), want, "{}: {name} of frame {frame}", capture.display());
             }
@@ -145,7 +146,7 @@ fn every_field_of_what_the_kernel_sent_is_what_decode_says() {
     println!("{packets} packets");
 }
 
-/// A capture with changed frames, without those that are not Homa over IPv4.
+/// Returns a capture with modified frames, without the frames that are not Homa over IPv4.
 fn rewritten(capture: &[u8], change: impl Fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
     let word = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
     let mut out = capture[..PCAP_HEADER].to_vec();
@@ -165,7 +166,7 @@ fn rewritten(capture: &[u8], change: impl Fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
     out
 }
 
-/// Two captures: of a clean exchange, and of one with losses.
+/// Returns two captures: one of an exchange without losses, and one with losses.
 fn examples() -> Vec<Vec<u8>> {
     let wanted = ["rpc-500KB-ipv4", "loss-2pct-50KB"];
     let captures = captures().into_iter();
@@ -185,7 +186,7 @@ fn over_udp_homa_is_known_by_its_form() {
             let mut frame = headers.to_vec();
             frame[ETHERNET + 2..][..2].copy_from_slice(&(IPV4 as u16 + length).to_be_bytes());
             frame[ETHERNET + 9] = 17;
-            // A port that is not always Homa's.
+            // A port other than Homa's well-known ports.
             frame.extend([40_000_u16, 50_000, length, 0].map(u16::to_be_bytes).concat());
             frame.extend(homa);
             frame
@@ -195,10 +196,10 @@ fn over_udp_homa_is_known_by_its_form() {
     }
 }
 
-/// Packets of each dialect of Linux Homa, and what the endpoint makes of them.
+/// Packets of each dialect of Linux Homa, with the endpoint's interpretation of each.
 const GOLDEN: &str = include_str!("../../homa-proto/tests/golden/dialects.txt");
 
-/// Those golden packets that a receiver takes, each in a frame.
+/// Returns those golden packets that a receiver accepts, each in a frame.
 fn golden() -> Vec<Vec<u8>> {
     let lines = GOLDEN.lines().filter(|line| line.starts_with('G'));
     lines
@@ -240,7 +241,7 @@ fn hijacked_tcp_is_homa_and_the_rest_of_tcp_is_not() {
                 frame
             })
         };
-        // The kernel sets TCP's flags and urgent pointer in every packet, as TCP hijacking requires.
+        // The kernel sets TCP flags and the urgent pointer in each packet, as required for TCP hijacking.
         fs::write(&file, as_tcp(None)).expect("a temporary file");
         let seen = dissected(&file, &["homa.sender_id"]);
         frames += seen.len();
@@ -281,7 +282,7 @@ fn requests_and_responses_are_linked_and_what_was_lost_is_said() {
     assert!(!of("homa.gap", &["frame.number"]).is_empty());
 }
 
-/// Each field of each packet in the frames that match the filter: packets are separated by commas.
+/// Returns each field of each packet in the frames that match the filter. Packets are separated by commas.
 fn all_of(capture: &Path, filter: &str, fields: &[&str]) -> Vec<Vec<String>> {
     let mut words = vec!["-Y", filter, "-T", "fields", "-E", "occurrence=a"];
     fields.iter().for_each(|field| words.extend(["-e", field]));
@@ -292,7 +293,7 @@ fn all_of(capture: &Path, filter: &str, fields: &[&str]) -> Vec<Vec<String>> {
     text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect()
 }
 
-/// WIRE-21.
+/// WIRE-21: checks that each packet of a bundle has its own tree.
 #[test]
 fn each_packet_of_a_bundle_has_a_tree_of_its_own() {
     if no_tshark() {
@@ -301,7 +302,7 @@ fn each_packet_of_a_bundle_has_a_tree_of_its_own() {
     let scratch = Scratch::new("dissector-bundle");
     let file = scratch.0.join("bundle.pcap");
     let padded = [bundle(), vec![0; 12]].concat();
-    // To Homa's port, and recognised by its format.
+    // One is sent to Homa's port, and the other is recognised by its format.
     fs::write(&file, pcap(&[udp(14_600, 14_600, &padded), udp(5_001, 5_002, &bundle())])).expect("a file");
     let packets = decoded(&file, &[]);
     assert_eq!(packets.len(), 6);
@@ -333,7 +334,7 @@ fn each_packet_of_a_bundle_has_a_tree_of_its_own() {
     assert!(all_of(&file, "homa.bad_packet_length || homa.bad_padding", &["frame.number"]).is_empty());
 }
 
-/// WIRE-22, and undefined bytes from Linux Homa.
+/// WIRE-22, and undefined bytes from Linux Homa: checks that a bundle is dissected up to the invalid part.
 #[test]
 fn a_bundle_that_is_wrong_is_dissected_up_to_there() {
     if no_tshark() {
@@ -351,7 +352,7 @@ fn a_bundle_that_is_wrong_is_dissected_up_to_there() {
     foreign[18..20].fill(0);
     let frames = [short, long, dirty, foreign].map(|datagram| udp(14_600, 14_600, &datagram));
     let mut capture = pcap(&frames);
-    // The last frame again, with 20 captured bytes of the second packet.
+    // The last frame again, of which 20 bytes of the second packet were captured.
     let there = 28 + 156 + 20;
     let whole = udp(14_600, 14_600, &bundle());
     for word in [0, 0, there as u32, whole.len() as u32] {

@@ -1,4 +1,4 @@
-//! `homa doctor` from the user's view.
+//! Tests `homa doctor` from the user's point of view.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Output, Stdio};
@@ -52,7 +52,7 @@ fn every_finding_says_what_was_read_and_how_bad_it_is() {
     }
 }
 
-/// A listener for one host on a free port, and its address.
+/// Starts a listener for one host on a free port, and returns its address.
 fn listener() -> (Child, String) {
     let words = [
         "doctor",

@@ -1,4 +1,5 @@
-//! All tests of this crate that need no separate program: linking one program is faster.
+//! All tests of this crate that do not need a program of their own, because linking a single program is
+//! faster.
 
 mod answers;
 mod cli;

@@ -1,4 +1,4 @@
-//! `homa jitter` from the user's view.
+//! Tests `homa jitter` from the user's point of view.
 
 use std::fs;
 use std::process::Output;

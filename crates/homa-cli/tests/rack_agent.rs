@@ -1,4 +1,5 @@
-//! `homa rack agent`, the process of an experiment in a host of a rack, driven like by the experiment.
+//! Tests `homa rack agent`, the process of an experiment in a host of a rack, by driving it as the experiment
+//! does.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
@@ -31,7 +32,7 @@ fn a_load_ordered_after_its_start_is_reported_and_the_next_one_runs() {
     say(&load(1));
     assert_eq!(reply(), "late");
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    // Late enough for a busy machine.
+    // This is late enough even on a busy machine.
     say(&load((now.tv_sec.unsigned_abs() + 10) * 1_000_000_000));
     assert_eq!(reply(), "loaded");
     drop(orders);

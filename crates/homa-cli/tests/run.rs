@@ -1,4 +1,4 @@
-//! `homa run`: how it runs a program, and which programs it refuses.
+//! Tests `homa run`: how it runs a program, and which programs it refuses.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,8 @@ use std::process::{Command, Output};
 use super::common::{Scratch, assert_output_refused, stderr};
 use serde_json::Value;
 
-/// `homa run` with an empty file as the library: the loader reports it on standard error, and continues.
+/// Runs `homa run` with an empty file as the library. The loader reports the file on standard error, and
+/// continues.
 fn run(scratch: &Scratch, words: &[&str]) -> Output {
     let library = library(scratch);
     let mut command = Command::new(env!("CARGO_BIN_EXE_homa"));
@@ -55,7 +56,7 @@ fn the_library_is_found_where_packages_install_it() {
     let (bin, lib) = (scratch.0.join("bin"), scratch.0.join("lib/homa"));
     fs::create_dir_all(&bin).unwrap();
     fs::create_dir_all(&lib).unwrap();
-    // A link to the program would be resolved.
+    // If the program were a symbolic link, it would be resolved.
     let program = bin.join("homa");
     fs::hard_link(env!("CARGO_BIN_EXE_homa"), &program)
         .or_else(|_| fs::copy(env!("CARGO_BIN_EXE_homa"), &program).map(drop))
@@ -76,13 +77,13 @@ fn programs_that_preload_nothing_are_refused() {
         let words = ["--driver", "udp", program.to_str().unwrap()];
         assert_output_refused(&words, &run(&scratch, &words), part);
     };
-    // A program header without a table: only the kernel loads it.
+    // A program header without a table, which only the kernel would load.
     let mut header = [0; 64];
     header[..6].copy_from_slice(b"\x7fELF\x02\x01");
     let program = PathBuf::from(scratch.path("static"));
     executable(&program, &header);
     refused(&program, "linked statically");
-    // The same program as the interpreter of a script.
+    // The same program is used as the interpreter of a script.
     let script = PathBuf::from(scratch.path("script"));
     executable(&script, format!("#!{} -x\n", program.display()).as_bytes());
     refused(&script, "linked statically");
@@ -105,7 +106,7 @@ fn programs_that_preload_nothing_are_refused() {
     refused(&program, "Go");
 }
 
-/// Compiles a C program; `None`, with the reason on standard error, without a compiler.
+/// Compiles a C program. Returns `None`, and prints the reason on standard error, without a compiler.
 fn compiled(scratch: &Scratch, name: &str, source: &str, options: &[&str]) -> Option<PathBuf> {
     let (text, program) = (scratch.path(&format!("{name}.c")), PathBuf::from(scratch.path(name)));
     fs::write(&text, source).unwrap();
@@ -127,7 +128,7 @@ fn compiled(scratch: &Scratch, name: &str, source: &str, options: &[&str]) -> Op
 fn what_a_linker_makes_is_told_apart() {
     let scratch = Scratch::new("run-linked");
     let main = "int main(void) { return 9; }";
-    // A program without libc. If it were run, it would end at once.
+    // A program without libc. If it were run, it would end immediately.
     let bare = "void _start(void) { __builtin_trap(); }";
     let all: [(&str, &str, &[&str]); 3] = [
         ("static", main, &["-static"]),
@@ -144,7 +145,8 @@ fn what_a_linker_makes_is_told_apart() {
     assert_eq!(output.status.code(), Some(9), "{}", stderr(&output));
 }
 
-/// A program in Go that opens a Homa socket; `None`, with the reason on standard error, without Go.
+/// Builds a Go program that opens a Homa socket. Returns `None`, and prints the reason on standard error,
+/// without Go.
 fn go_program(scratch: &Scratch) -> Option<PathBuf> {
     let (source, program) = (scratch.path("opens.go"), PathBuf::from(scratch.path("opens")));
     let text = "package main\n\nimport \"syscall\"\n\nfunc main() {\n\
@@ -173,7 +175,7 @@ fn a_program_in_go_is_told_that_it_cannot_be_preloaded() {
     let Some(program) = go_program(&scratch) else { return };
     let words = ["--driver", "udp", program.to_str().unwrap()];
     assert_output_refused(&words, &run(&scratch, &words), "is written in Go");
-    // The result without the check: the library has no effect.
+    // Baseline: run without `homa run`'s check, the program is unaffected by the preload library.
     let alone = Command::new(&program).status().unwrap();
     let kernel = run(&scratch, &["--dry-run", program.to_str().unwrap()]).status.success();
     assert_eq!(alone.code(), Some(if kernel { 0 } else { 3 }));

@@ -1,4 +1,4 @@
-//! `homa sim` from the user's view: tables, JSON, files, and its errors.
+//! Tests `homa sim` from the user's point of view: tables, JSON, files, and its errors.
 
 use std::fs;
 use std::process::{Command, Output, Stdio};
@@ -27,7 +27,7 @@ fn assert_refused(words: &[&str], part: &str) {
     assert_output_refused(words, &run(words), part);
 }
 
-/// A network and a duration that simulate quickly.
+/// Options for a network and a duration that are simulated quickly.
 const SMALL: &[&str] =
     &["--hosts", "8", "--racks", "2", "--duration", "500us", "--warm-up", "100us", "--workload", "w2"];
 
@@ -99,8 +99,8 @@ fn json_has_stable_names() {
     }
 }
 
-/// A run that is too short and starts from an empty network prints a warning, and its JSON has the figures. A
-/// run in steady state prints no warning.
+/// A run that is too short and starts from an empty network prints a warning, and its JSON contains the
+/// figures. A run in steady state prints no warning.
 #[test]
 fn a_run_says_whether_it_was_in_steady_state() {
     let of = |more: &[&str]| {
@@ -393,7 +393,7 @@ load = [0.3, 0.6]
 overcommit = [1, 4]
 ";
 
-/// All files that a sweep wrote, by name.
+/// Returns all files that a sweep wrote, by name.
 fn written(scratch: &Scratch, out: &str) -> Vec<(String, String)> {
     let runs = scratch.files(&format!("{out}/runs")).into_iter().map(|name| format!("{out}/runs/{name}"));
     let all = runs.chain([format!("{out}/results.json"), format!("{out}/report.html")]);
@@ -410,15 +410,15 @@ fn a_sweep_that_goes_on_ends_as_one_that_was_never_stopped() {
     }
     let expected = written(&scratch, "whole");
     assert_eq!(expected.len(), 12 + 2);
-    // The oracle has no settings of Homa: each of its runs is compared with all of Homa's with the same
-    // messages.
+    // The oracle does not have Homa's settings, so each of its runs is compared with all of Homa's runs that
+    // have the same messages.
     let results: Value = serde_json::from_str(&scratch.read("whole/results.json")).expect("JSON");
     for row in results["rows"].as_array().expect("rows") {
         let ratio = row["metrics"]["slowdown_mean_over_oracle"]["mean"].as_f64().expect("a number");
         let is_oracle = row["transport"] == "oracle";
         assert!(if is_oracle { ratio == 1.0 } else { (1.01..3.0).contains(&ratio) }, "{ratio}: {row}");
     }
-    // A part of the runs, and one file that a crash has truncated.
+    // Store part of the runs, and one file truncated by a crash.
     fs::create_dir_all(scratch.0.join("part/runs")).expect("writable");
     for name in scratch.files("whole/runs").iter().step_by(2) {
         fs::copy(scratch.0.join("whole/runs").join(name), scratch.0.join("part/runs").join(name))
@@ -463,7 +463,7 @@ fn a_sweep_is_shortened_without_a_change_of_its_file() {
 #[test]
 fn an_interrupted_sweep_keeps_what_is_finished() {
     let scratch = Scratch::new("interrupted");
-    // More runs than can finish before the signal.
+    // There are more runs than can finish before the signal.
     let text = SWEEP.replace("seeds = [1, 2]", &format!("seeds = {:?}", (0..2_000).collect::<Vec<_>>()));
     let file = scratch.write("long.toml", &text);
     let out = scratch.path("out");

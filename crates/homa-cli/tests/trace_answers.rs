@@ -1,11 +1,12 @@
-//! `homa trace` from the user's view: traces of the simulator, tables and JSON, and its errors.
+//! Tests `homa trace` from the user's point of view: traces of the simulator, tables and JSON, and its
+//! errors.
 
 use std::fs;
 
 use super::common::{Scratch, assert_output_refused, run, stderr};
 use serde_json::Value;
 
-/// Runs the simulator with traces in `scratch`; returns their directory.
+/// Runs the simulator and writes its traces to `scratch`. Returns the directory of the traces.
 fn simulated(scratch: &Scratch, name: &str, seed: u32, more: &[&str]) -> String {
     let traces = scratch.path(name);
     let (json, seed) = (scratch.path("run.json"), seed.to_string());
@@ -28,8 +29,8 @@ fn text(words: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// For at least nine of ten seeds, the analysis must find the injected cause, at a place whose name ends in
-/// `place`.
+/// Checks that for at least nine of ten seeds, the analysis finds the injected cause, at a place whose name
+/// ends in `place`.
 fn assert_found(name: &str, (causes, place): (&[&str], &str), planted: &[&str]) {
     let found = (1..=10).filter(|seed| {
         let scratch = Scratch::new(&format!("trace-{name}-{seed}"));
@@ -71,7 +72,7 @@ fn a_pacer_at_half_the_rate_is_found() {
     assert_found("pacer", (&["pacer"], ""), &[&planted[..], &half].concat());
 }
 
-/// Seven hosts send unscheduled packets to one, faster than its link.
+/// Seven hosts send unscheduled packets to one host, faster than its link can carry them.
 #[test]
 fn a_queue_that_stands_at_a_port_is_found_there() {
     let planted = ["--workload", "w2", "--senders", "7", "--incast-interval", "10us", "--duration", "1ms"];
@@ -93,7 +94,7 @@ fn everything_is_told_of_an_rpc_and_adds_up() {
         spans.iter().map(|span| span["to_ns"].as_u64().unwrap() - span["from_ns"].as_u64().unwrap()).sum();
     assert_eq!(Some(sum), worst["duration_ns"].as_u64());
     assert_eq!(rpc["duration_ns"], worst["duration_ns"]);
-    // The server's id and hexadecimal notation work, too.
+    // The server's ID and hexadecimal notation are accepted, too.
     let of_server = answer(&["rpc", &format!("{:#x}", id + 1), &traces]);
     assert_eq!(of_server, rpc);
     let words = text(&["rpc", &id.to_string(), &traces]);

@@ -46,7 +46,8 @@ fn a_crate_of_a_registry_has_the_commit_in_a_file() {
     assert_eq!(of_package(&scratch.0), None);
 }
 
-/// Runs git in a repository of the test; `None`, with the reason on standard error, without git.
+/// Runs git in a repository of the test. Returns `None`, and prints the reason on standard error, if git is
+/// missing.
 fn git(directory: &Path, words: &[&str]) -> Option<String> {
     let mut command = Command::new("git");
     command.current_dir(directory).args(["-c", "user.name=Homa", "-c", "user.email=homa@localhost"]);
@@ -62,7 +63,7 @@ fn git(directory: &Path, words: &[&str]) -> Option<String> {
     }
 }
 
-/// A repository whose directory `crate` is committed.
+/// Makes a repository in which the directory `crate` is committed.
 fn repository(scratch: &Scratch) -> Option<PathBuf> {
     let directory = scratch.0.join("crate");
     fs::create_dir_all(&directory).unwrap();
@@ -92,7 +93,7 @@ fn a_commit_changes_a_watched_file_and_an_edit_does_not() {
     let content = || -> Vec<Vec<u8>> {
         of_git(&directory).unwrap().watched.iter().map(|file| fs::read(file).unwrap()).collect()
     };
-    // In the first round the branch is in a file of its own, in the second in the packed references.
+    // In the first round the branch has its own file, and in the second it is in the packed references.
     for round in ["second", "third"] {
         let before = content();
         assert!(!before.is_empty());

@@ -1,4 +1,5 @@
-//! Metrics from the user's view: a server that serves its metrics, and the commands that read them.
+//! Tests metrics from the user's point of view: a server that serves its metrics, and the commands that read
+//! them.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,9 +13,9 @@ use serde_json::Value;
 struct ServeProcess {
     process: Child,
     lines: BufReader<ChildStdout>,
-    /// The address for calls.
+    /// The server's address for calls.
     homa: String,
-    /// The printed URL of the metrics.
+    /// The URL of the metrics, as printed.
     url: String,
 }
 
@@ -53,12 +54,12 @@ impl ServeProcess {
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     }
 
-    /// IP:PORT of the metrics.
+    /// Returns IP:PORT of the metrics.
     fn addr(&self) -> &str {
         self.url.trim_start_matches("http://").trim_end_matches("/metrics")
     }
 
-    /// Ends the server as a user would, and returns its output at the end.
+    /// Ends the server as a user would, and returns its final output.
     fn end(mut self) -> String {
         let pid = libc::pid_t::try_from(self.process.id()).expect("a process id");
         // SAFETY: the process is a child that was not waited for, so the id still belongs to it.
@@ -99,7 +100,7 @@ fn refused(words: &[&str], part: &str) {
     assert_output_refused(words, &run(words.iter().copied()), part);
 }
 
-/// The change of the metric with this name.
+/// Returns the change of the metric with this name.
 fn change<'a>(changes: &'a Value, name: &str) -> Option<&'a Value> {
     changes["metrics"].as_array().expect("an array").iter().find(|change| change["name"] == name)
 }
@@ -185,7 +186,8 @@ fn one_that_goes_and_comes_back_is_told_and_one_that_never_came_is_an_error() {
     let mut top = homa(["top", stays.addr(), &path, "--interval", "100ms", "--json"]);
     let mut top = top.stdout(Stdio::piped()).spawn().expect("it starts");
     let mut looks = BufReader::new(top.stdout.take().expect("piped"));
-    // The first update in which the second process is up or not; the first process always is.
+    // Returns the first update in which the second process is up or not, as requested. The first process is
+    // always up.
     let mut until = |up: bool| loop {
         let mut line = String::new();
         assert_ne!(looks.read_line(&mut line).expect("readable"), 0, "top ended");
@@ -341,7 +343,7 @@ fn the_clients_of_a_bench_have_times_of_calls_and_its_server_has_requests() {
         let calls = |host: &Value| host["calls"]["count"].as_f64().is_some_and(|count| count > 0.0);
         look(&url).into_iter().find(calls)
     };
-    // There is no host at first; the bench lasts longer than these updates.
+    // There is no host at first. The bench runs for longer than these updates.
     let host = (0..100).find_map(counted).expect("calls");
     assert!(host["calls"]["p99_s"].as_f64().expect("a time") > 0.0, "{host}");
     assert_eq!(host["calls_by_bytes"][0]["bytes"], "0-1000");

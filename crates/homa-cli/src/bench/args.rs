@@ -186,18 +186,18 @@ pub struct BenchArgs {
     pub json: Option<PathBuf>,
 }
 
-/// Options of `homa bench` for both the rack and loopback.
+/// Options of `homa bench` that are valid both on a rack and over loopback.
 const SHARED_BENCH_OPTIONS: [&str; 9] =
     ["workload", "size", "max_message", "load", "one_way", "seed", "out", "json", "loopback"];
 
-/// Options for the rack only.
+/// Options that are valid only on a rack.
 const RACK_BENCH_OPTIONS: [&str; 6] = ["seconds", "quick", "hosts", "rate", "connections", "cc"];
 
-/// Rack options that only limit the time of the comparison, hence also valid over loopback.
+/// Rack options that only limit the duration of the comparison, and are therefore also valid over loopback.
 const RACK_TIMES: [&str; 2] = ["seconds", "quick"];
 
 impl BenchArgs {
-    /// The options of a comparison on a rack.
+    /// Returns the options of a comparison on a rack.
     pub fn on_rack(&self) -> comparison::Options {
         comparison::Options {
             program: PROGRAM,
@@ -214,8 +214,8 @@ impl BenchArgs {
         }
     }
 
-    /// Selects rack or loopback: options that only loopback and other machines have imply loopback. `given`:
-    /// ids of the options on the command line.
+    /// Selects rack or loopback. Options that are only valid over loopback or with other machines imply
+    /// loopback. `given`: IDs of the options on the command line.
     pub fn choose_place(&mut self, given: &[String]) -> Result<(), String> {
         let is_of_rack = |id: &&String| RACK_BENCH_OPTIONS.contains(&id.as_str());
         let is_shared = |id: &&String| SHARED_BENCH_OPTIONS.contains(&id.as_str());
@@ -233,18 +233,18 @@ impl BenchArgs {
         }
     }
 
-    /// The options of a comparison over loopback, or with other machines.
+    /// Returns the options of a comparison over loopback or with other machines.
     ///
     /// # Errors
-    /// The workload does not exist, or a server's name has no address.
+    /// The workload does not exist, or a server's name cannot be resolved.
     pub fn options(&self) -> Result<Options> {
         let load = match (self.gbps, self.load, self.outstanding) {
             _ if self.find_max => Load::FindMax,
             (Some(gbps), ..) => Load::Gbps(gbps),
             (_, Some(fraction), _) => Load::Fraction(fraction),
             (_, _, Some(outstanding)) => Load::Outstanding(outstanding),
-            // Messages of one size are for measuring latency as well as throughput; half of the maximum load
-            // shows both.
+            // Messages of a single size serve to measure latency as well as throughput. Half of the maximum
+            // load shows both.
             _ => Load::default(),
         };
         let resolve = |name: &String| -> Result<RemoteServer> {
@@ -274,7 +274,7 @@ impl BenchArgs {
             max_outstanding: self.max_outstanding,
             poll: Duration::from_micros(self.poll_us),
             placement: self.placement,
-            // A duration beyond the type's range is rejected like any other that is too long.
+            // A duration beyond the range of the type is rejected like any other that is too long.
             duration: Duration::try_from_secs_f64(self.duration).unwrap_or(Duration::MAX),
             seed: self.seed,
             metrics: self.metrics.clone(),
@@ -285,7 +285,7 @@ impl BenchArgs {
 
     fn workload(&self) -> Result<Workload> {
         match self.size {
-            // A size from --size is not truncated.
+            // Messages of a size given by --size are not truncated.
             Some(size) => Ok(Workload::fixed(size)?),
             None => workloads::named(
                 self.workload.as_deref().unwrap_or("w4"),

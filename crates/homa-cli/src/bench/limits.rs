@@ -97,7 +97,8 @@ pub struct LimitsArgs {
     pub json: Option<PathBuf>,
 }
 
-/// Runs the benchmark. True if every RPC was answered exactly once and correctly; plain packets may be lost.
+/// Runs the benchmark. Returns true if every RPC was answered exactly once and correctly, except that bare
+/// packets may be lost.
 pub fn run(args: &LimitsArgs) -> Result<bool> {
     let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;
     let limits = limits::measure(&Options::from(args))?;

@@ -18,7 +18,7 @@ pub use args::{BenchArgs, BenchCommand};
 /// Each protocol's share of the duration of a comparison over loopback, with two protocols by default.
 const LOOPBACK_SHARE: f64 = 0.4;
 
-/// Runs the bench. True if every RPC was answered exactly once and correctly.
+/// Runs the bench. Returns true if every RPC was answered exactly once and correctly.
 pub fn run(args: &BenchArgs) -> Result<bool> {
     match &args.command {
         Some(BenchCommand::Limits(args)) => return limits::run(args),
@@ -31,7 +31,7 @@ pub fn run(args: &BenchArgs) -> Result<bool> {
             Err(error) if comparison::is_refusal(&error) && !args.is_rack_wanted => {
                 let duration = args.duration.min(args.rack.total_seconds() * LOOPBACK_SHARE);
                 let args = BenchArgs { duration, ..args.clone() };
-                // Checked first, so that an error in the options is the only output, in one line.
+                // The options are checked first, so that an error in them is the only output, in one line.
                 let plan = Plan::new(args.options()?)?;
                 eprintln!("homa: {}", comparison::refusal(&error_line(&error)));
                 return over_loopback(&args, &plan);
@@ -42,7 +42,7 @@ pub fn run(args: &BenchArgs) -> Result<bool> {
     over_loopback(args, &Plan::new(args.options()?)?)
 }
 
-/// Compares on a rack of hosts on this machine.
+/// Compares the protocols on a rack of hosts on this machine.
 fn compare_on_rack(args: &BenchArgs) -> Result<bool> {
     let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;
     let comparison = comparison::run(&args.on_rack())?;
@@ -50,7 +50,7 @@ fn compare_on_rack(args: &BenchArgs) -> Result<bool> {
     Ok(comparison.is_clean)
 }
 
-/// Compares between processes of this machine over its loopback device, or with other machines.
+/// Compares the protocols between processes of this machine over its loopback device, or with other machines.
 fn over_loopback(args: &BenchArgs, plan: &Plan) -> Result<bool> {
     let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;
     let results = compare::measure(plan, Progress::new(compare::total_time(plan)))?;

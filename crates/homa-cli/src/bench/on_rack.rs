@@ -32,7 +32,7 @@ pub struct ComparisonArgs {
     pub cc: Vec<Congestion>,
 }
 
-/// Minimum duration: a shorter one would be spent on building the rack.
+/// Minimum duration. A shorter one would be spent entirely on building the rack.
 const MIN_SECONDS: f64 = 8.0;
 
 /// Duration with --quick.
@@ -48,7 +48,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 impl ComparisonArgs {
-    /// The total duration in seconds.
+    /// Returns the total duration in seconds.
     pub fn total_seconds(&self) -> f64 {
         if self.quick { QUICK_SECONDS } else { self.seconds }
     }

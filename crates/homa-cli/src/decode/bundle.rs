@@ -1,7 +1,7 @@
-//! Divides a datagram into its packets (PROTOCOL.md WIRE-21, WIRE-22), even if the capture truncates it.
+//! Divides a datagram into its packets (PROTOCOL.md WIRE-21, WIRE-22), even if the capture has truncated it.
 //!
-//! `wire::packets` divides only complete datagrams; here a packet's length on the wire may exceed its
-//! captured bytes.
+//! `wire::packets` divides only complete datagrams. In a capture, the length of a packet on the wire may
+//! exceed its captured bytes.
 
 use homa_pcap::frame::{CapturedBytes, Datagram};
 use homa_proto::wire::{COMMON_LEN, packet_length, stated_length};
@@ -12,14 +12,15 @@ pub struct Part<'a> {
     pub packet: CapturedBytes<'a>,
     /// `None` if the datagram is not a bundle.
     pub place: Option<Place>,
-    /// The invalid packet_length, if it does not fit. `packet` is then the whole rest of the datagram.
+    /// The invalid value of packet_length, if it does not fit. `packet` is then the whole remainder of the
+    /// datagram.
     pub bad_length: Option<usize>,
 }
 
 /// The position of a packet in its bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Number of the packet in the bundle, from 1.
+    /// Number of the packet in the bundle, starting at 1.
     pub number: u32,
     /// Offset of the packet in the datagram.
     pub offset: usize,
@@ -30,11 +31,11 @@ pub struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Padding {
     pub length: usize,
-    /// Whether the captured bytes are zero, as senders must make them.
+    /// Whether the captured bytes are zero, as required of senders.
     pub is_zero: bool,
 }
 
-/// The packets of a datagram, in order. Only UDP carries bundles.
+/// Returns the packets of a datagram, in order. Only UDP carries bundles.
 pub fn parts<'a>(datagram: &Datagram<'a>) -> Parts<'a> {
     Parts {
         rest: Some(datagram.payload),
@@ -56,8 +57,8 @@ impl<'a> Iterator for Parts<'a> {
         let rest = self.rest.take()?;
         let length = if self.udp { packet_length(rest.bytes) } else { None };
         let Some(length) = length else {
-            // After the first packet of a bundle: the capture truncates the header, or the header lacks our
-            // mark (WIRE-22).
+            // This is the case after the first packet of a bundle if the capture truncates the header, or the
+            // header lacks our mark (WIRE-22).
             let place = (self.next.number > 1).then_some(self.next);
             let bad_length = place.map(|_| stated_length(rest.bytes)).filter(|&length| length != 0);
             return Some(Part { packet: rest, place, bad_length });
@@ -75,7 +76,8 @@ impl<'a> Iterator for Parts<'a> {
     }
 }
 
-/// The padding after a packet. `None` if another packet follows, or if the capture is too short to tell.
+/// Returns the padding after a packet, or `None` if another packet follows or the capture is too short to
+/// tell.
 fn padding(after: CapturedBytes<'_>) -> Option<Padding> {
     let is_cut = after.bytes.len() < COMMON_LEN && after.wire_len >= COMMON_LEN;
     let is_padding = after.wire_len > 0 && !is_cut && stated_length(after.bytes) == 0;
@@ -89,7 +91,7 @@ mod tests {
     use super::*;
     use homa_proto::wire::{self, Body, Common, Incarnation};
 
-    /// Three BUSY packets and five bytes of padding.
+    /// Makes a bundle of three BUSY packets and five bytes of padding.
     fn bundle() -> Vec<u8> {
         let common = Common {
             source_port: 99,

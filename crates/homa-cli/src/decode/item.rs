@@ -1,4 +1,4 @@
-//! Selects and classifies the frames of a capture.
+//! Selects and classifies the frames in a capture.
 
 use std::net::IpAddr;
 
@@ -12,13 +12,13 @@ use super::bundle::{Part, Place, parts};
 
 /// An item to print, with its capture time.
 pub struct CaptureItem<'a> {
-    /// Number of the record in the capture, from 1.
+    /// Number of the record in the capture, starting at 1.
     pub number: u64,
     /// Nanoseconds since 1970.
     pub time_ns: u64,
-    /// The first time in the capture, in nanoseconds since 1970.
+    /// The earliest time in the capture, in nanoseconds since 1970.
     pub start_ns: u64,
-    /// Whether the capture has nanoseconds.
+    /// Whether the capture's times are in nanoseconds.
     pub nanoseconds: bool,
     pub what: ItemContent<'a>,
 }
@@ -33,16 +33,16 @@ pub enum ItemContent<'a> {
         code: u8,
         about: CapturedPacket<'a>,
     },
-    /// A fragment of a packet that IP has divided.
+    /// A fragment of a packet that was fragmented by IP.
     Fragment {
         from: IpAddr,
         to: IpAddr,
     },
 }
 
-/// A Homa packet as far as it was captured.
+/// A Homa packet, as far as it was captured.
 pub struct CapturedPacket<'a> {
-    /// The datagram, with this packet alone as its payload.
+    /// The datagram, with only this packet as its payload.
     pub datagram: Datagram<'a>,
     /// `None` if the datagram is not a bundle.
     pub place: Option<Place>,
@@ -51,10 +51,10 @@ pub struct CapturedPacket<'a> {
 
 pub enum DecodeResult {
     Valid(Packet),
-    /// The capture, or the quoting ICMP error, contains less than its header.
+    /// The capture, or the ICMP error that quotes the packet, contains less than the packet's header.
     Cut,
     Bad(DecodeError),
-    /// WIRE-22: the packet is as long as the rest of its datagram, but its header has another length.
+    /// WIRE-22: the length in the packet's header differs from the rest of the datagram.
     BadLength(usize),
 }
 
@@ -63,7 +63,7 @@ pub enum DecodeResult {
 pub enum ItemCategory {
     Type(PacketType),
     Icmp,
-    /// Truncated before its type.
+    /// Truncated before the packet type.
     Cut,
     Bad,
 }
@@ -78,7 +78,7 @@ impl ItemCategory {
         }
     }
 
-    /// Parses a name, in any case, and with `-` or `_`.
+    /// Parses a name in upper or lower case, with `-` or `_`.
     pub fn from_name(text: &str) -> Option<ItemCategory> {
         let wanted = text.to_ascii_uppercase().replace('-', "_");
         let types = PacketType::ALL.into_iter().map(ItemCategory::Type);
@@ -126,7 +126,7 @@ impl<'a> CapturedPacket<'a> {
         }
     }
 
-    /// The error in a captured packet, and a constant name for it.
+    /// Returns the error in a captured packet, and a fixed name for it.
     pub fn error(&self) -> Option<(String, &'static str)> {
         match &self.decoded {
             DecodeResult::Valid(_) | DecodeResult::Cut => None,
@@ -137,18 +137,18 @@ impl<'a> CapturedPacket<'a> {
         }
     }
 
-    /// The type in the header, whatever other errors the packet has.
+    /// Returns the type in the header, regardless of other errors in the packet.
     pub fn packet_type(&self) -> Option<PacketType> {
         PacketType::try_from(*self.datagram.payload.bytes.get(11)?).ok()
     }
 
-    /// The value of one of the fields that all packets have in common.
+    /// Returns the value of one of the fields common to all packets.
     pub fn common(&self, name: &str) -> Option<u64> {
         let field = wire::COMMON_FIELDS.iter().find(|field| field.name == name)?;
         field.value(self.datagram.payload.bytes)
     }
 
-    /// Whether it belongs to the RPC with this id at the client, or acknowledges it.
+    /// Returns whether the packet belongs to the RPC with this ID at the client, or acknowledges it.
     fn belongs_to_rpc(&self, id: u64) -> bool {
         if self.common("sender_id").is_some_and(|sender_id| sender_id & !1 == id) {
             return true;
@@ -175,7 +175,7 @@ impl<'a> Selection<'a> {
         Selection { args }
     }
 
-    /// The requested packets of a frame: each packet of its datagram by itself.
+    /// Returns the requested packets of a frame. Each packet of the frame's datagram is returned separately.
     pub fn select<'b>(&self, content: &Content<'b>) -> Vec<ItemContent<'b>> {
         let all: Vec<ItemContent<'b>> = match *content {
             Content::Datagram(datagram) => {
@@ -202,8 +202,9 @@ impl<'a> Selection<'a> {
         kind_matches && rpc_matches
     }
 
-    /// The Homa packets in a datagram; none if it is not Homa's. Over raw IP the protocol number decides.
-    /// Over UDP the given ports decide, or without them, header bytes that only our packets have.
+    /// Returns the Homa packets in a datagram, or none if it is not a Homa datagram. Over raw IP, the
+    /// protocol number decides. Over UDP, the given ports decide, or if there are none, header bytes that
+    /// only our packets have.
     fn captured_packets<'b>(
         &self,
         datagram: &Datagram<'b>,
@@ -227,21 +228,21 @@ impl<'a> Selection<'a> {
     }
 }
 
-/// Whether a datagram's first packet looks like ours over UDP: each byte that receivers ignore has the value
-/// that we send, and the length is exact.
+/// Returns whether a datagram's first packet looks like one of ours over UDP: each byte that receivers ignore
+/// must have the value that we send, and the length must be exact.
 fn looks_like_ours(captured: &CapturedPacket<'_>) -> bool {
     let DecodeResult::Valid(packet) = &captured.decoded else { return false };
     let kind = packet.body.packet_type();
     let doff = if kind == PacketType::Data { 0xe0 } else { 0x50 };
     let wire_len = kind.header_len() + packet.payload_len as usize;
-    // CUTOFFS between our hosts have four more bytes.
+    // CUTOFFS between our hosts are four bytes longer.
     let longer = if kind == PacketType::Cutoffs { 4 } else { 0 };
     let marked = match captured.common("urgent") {
-        // Without the mark, our packets have the format of those to Linux Homa.
+        // Packets of ours without the mark have the same format as those for Linux Homa.
         Some(0) => ["flags", "window", "checksum", "packet_length", "bundle_endpoints"]
             .iter()
             .all(|name| captured.common(name) == Some(0)),
-        // WIRE-23: only DATA says whether the sender accepts bundles.
+        // WIRE-23: only DATA can announce that the sender accepts bundles.
         urgent => {
             urgent == Some(u64::from(OURS_MAGIC))
                 && (kind == PacketType::Data || captured.common("bundle_endpoints") == Some(0))

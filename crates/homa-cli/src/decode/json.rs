@@ -1,8 +1,8 @@
 //! A packet as a JSON object.
 //!
-//! `header` has every field of the header as on the wire, under its name in PROTOCOL.md. Names with dots and
-//! indices are paths (`.header.ack.client_id`, `.header.acks[0].server_port`). RPC ids are strings: they have
-//! 64 bits, and many JSON parsers keep only 53.
+//! `header` contains each field of the header as it is on the wire, under its name in PROTOCOL.md. Names with
+//! dots and indices are paths (`.header.ack.client_id`, `.header.acks[0].server_port`). RPC IDs are strings,
+//! because they have 64 bits and many JSON parsers keep only 53.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ use super::line::{icmp, time_of_day};
 /// One line of the output.
 #[derive(serde::Serialize)]
 pub struct Object {
-    /// Number of the record in the capture, from 1.
+    /// Number of the record in the capture, starting at 1.
     number: u64,
     /// The time of day in UTC.
     time: String,
@@ -39,7 +39,7 @@ struct IcmpObject {
     source: IpAddr,
     destination: IpAddr,
     icmp: IcmpFields,
-    /// The packet that caused the error, as far as it is quoted.
+    /// The packet that caused the error, as far as the error quotes it.
     about: PacketObject,
 }
 
@@ -58,33 +58,33 @@ struct PacketObject {
     udp_source_port: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     udp_dest_port: Option<u16>,
-    /// IPv4 type of service or IPv6 traffic class, which includes the priority.
+    /// IPv4 type of service or IPv6 traffic class, which contains the priority.
     tos: u8,
     tos_priority: u8,
     /// Bytes of the Homa packet on the wire.
     length: usize,
-    /// Position in the bundle; absent for a packet with a datagram of its own.
+    /// Position in the bundle; absent for a packet that has its own datagram.
     #[serde(skip_serializing_if = "Option::is_none")]
     bundle: Option<BundleFields>,
     r#type: Option<&'static str>,
-    /// Id of the RPC as numbered by the client: even.
+    /// ID of the RPC at the client, an even number.
     #[serde(skip_serializing_if = "Option::is_none")]
     rpc: Option<String>,
-    /// Offset of the payload in its message, wherever the header has it; only DATA.
+    /// Offset of the payload in its message, wherever the header stores it; only for DATA.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload_offset: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     payload_length: Option<u32>,
-    /// Incarnation of the sending host, if it is one of ours: ten hexadecimal digits.
+    /// Incarnation of the sending host as ten hexadecimal digits, if it is one of our hosts.
     #[serde(skip_serializing_if = "Option::is_none")]
     incarnation: Option<String>,
-    /// Why an RPC is unknown; only in our RPC_UNKNOWN.
+    /// Why an RPC is unknown; only for our RPC_UNKNOWN.
     #[serde(skip_serializing_if = "Option::is_none")]
     unknown_reason: Option<String>,
-    /// The error in the packet.
+    /// Description of the error in the packet.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-    /// A constant name of the error.
+    /// A fixed name for the error.
     #[serde(skip_serializing_if = "Option::is_none")]
     error_reason: Option<&'static str>,
     header: Tree,
@@ -93,11 +93,11 @@ struct PacketObject {
 /// The position of a packet in its bundle.
 #[derive(serde::Serialize)]
 struct BundleFields {
-    /// Number of the packet, from 1.
+    /// Number of the packet, starting at 1.
     packet: u32,
     /// Offset of the packet in the datagram.
     offset: usize,
-    /// Bytes after the last packet, and whether all are zero as required.
+    /// Number of bytes after the last packet, and whether all of them are zero as required.
     #[serde(skip_serializing_if = "Option::is_none")]
     padding: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -115,7 +115,7 @@ impl From<Place> for BundleFields {
     }
 }
 
-/// The JSON object of an item.
+/// Returns the JSON object for an item.
 pub fn object(item: &CaptureItem<'_>) -> Object {
     let content = match &item.what {
         ItemContent::Packet(captured) => Content::Packet(Box::new(packet(captured))),
@@ -172,7 +172,7 @@ fn packet(captured: &CapturedPacket<'_>) -> PacketObject {
     object
 }
 
-/// Adds the meaning of fields that are not clear on their own.
+/// Adds the meaning of fields that are not self-explanatory.
 fn explain(object: &mut PacketObject, packet: &Packet) {
     let incarnation = packet.common.incarnation;
     object.incarnation = (!incarnation.is_none()).then(|| incarnation.to_string());
@@ -210,7 +210,7 @@ enum Tree {
 }
 
 impl Tree {
-    /// Sets the value at a path such as `acks[1].client_id`. Indices must be in order.
+    /// Sets the value at a path such as `acks[1].client_id`. Indices must be set in order.
     fn insert(&mut self, path: &'static str, value: Tree) {
         let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
         let (name, index) = match first.split_once('[') {

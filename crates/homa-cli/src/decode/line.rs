@@ -6,10 +6,10 @@ use std::net::{IpAddr, SocketAddr};
 use super::bundle::{Padding, Place};
 use super::item::{CaptureItem, CapturedPacket, DecodeResult, ItemContent};
 
-/// An item as one line.
+/// An item formatted as one line.
 pub struct Line<'a> {
     pub item: &'a CaptureItem<'a>,
-    /// Whether to print the time of day in UTC; else seconds since the start of the capture.
+    /// Whether to print the time of day in UTC instead of seconds since the start of the capture.
     pub absolute: bool,
 }
 
@@ -78,7 +78,7 @@ fn bundled(f: &mut fmt::Formatter<'_>, place: &Place) -> fmt::Result {
     f.write_str(")")
 }
 
-/// A host and Homa port in the format of server addresses: `10.0.0.7/99` over raw IP, `10.0.0.7:14600/99`
+/// A host and a Homa port in the format of server addresses: `10.0.0.7/99` over raw IP, `10.0.0.7:14600/99`
 /// over UDP.
 struct Host {
     addr: SocketAddr,
@@ -97,7 +97,7 @@ impl fmt::Display for Host {
     }
 }
 
-/// The meaning of an ICMP error's type and code, which depends on the IP version.
+/// Describes the type and code of an ICMP error, whose meaning depends on the IP version.
 pub fn icmp(from: &IpAddr, kind: u8, code: u8) -> String {
     let text = match (from, kind, code) {
         (IpAddr::V4(_), 3, 0) => "network unreachable",
@@ -115,7 +115,7 @@ pub fn icmp(from: &IpAddr, kind: u8, code: u8) -> String {
     text.to_owned()
 }
 
-/// UTC in the format of RFC 3339.
+/// Formats a time as UTC in the format of RFC 3339.
 pub fn time_of_day(time_ns: u64, nanoseconds: bool) -> String {
     let seconds = time_ns / 1_000_000_000;
     let (days, second) = (seconds / 86_400, seconds % 86_400);
@@ -134,11 +134,11 @@ fn fraction(ns: u64, nanoseconds: bool) -> String {
     if nanoseconds { format!("{ns:09}") } else { format!("{:06}", ns / 1_000) }
 }
 
-/// Year, month and day of the Gregorian calendar, for a number of days since 1970-01-01.
+/// Converts a number of days since 1970-01-01 to year, month and day of the Gregorian calendar.
 fn date(days: u64) -> (u64, u64, u64) {
     let mut year = 1970;
     let mut left = days;
-    // Whole cycles of 400 years are divided off first: a damaged time may be centuries away.
+    // Remove whole cycles of 400 years first, because a damaged time may be centuries away.
     const CYCLE_DAYS: u64 = 146_097;
     year += left / CYCLE_DAYS * 400;
     left %= CYCLE_DAYS;

@@ -60,10 +60,10 @@ fn packet_kind(text: &str) -> Result<PacketKind, String> {
     })
 }
 
-/// Bytes to read from the file at a time: a few hundred packets.
+/// Number of bytes to read from the file at a time: a few hundred packets.
 const BUFFER_BYTES: usize = 1 << 18;
 
-/// Prints the packets of the capture. A closed output ends it, and is no error.
+/// Prints the packets of the capture. Stops when the output is closed, which is not an error.
 pub fn run(args: &DecodeArgs) -> Result<()> {
     let from_stdin = args.file == Path::new("-");
     let name = if from_stdin { "standard input".to_owned() } else { args.file.display().to_string() };
@@ -79,7 +79,7 @@ pub fn run(args: &DecodeArgs) -> Result<()> {
         args,
         selection: Selection::new(args),
         out: BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock()),
-        // A live capture is decoded packet by packet.
+        // A live capture must be printed packet by packet.
         flush_each: from_stdin,
         counts: BTreeMap::new(),
         others: 0,
@@ -95,7 +95,7 @@ pub fn run(args: &DecodeArgs) -> Result<()> {
     }
 }
 
-/// Why decoding ends before the capture does.
+/// Reasons why decoding ends before the capture does.
 enum Stop {
     NobodyReads,
     Output(io::Error),
@@ -115,7 +115,7 @@ struct Decoder<'a, W: Write> {
     flush_each: bool,
     /// Packets printed.
     counts: BTreeMap<ItemCategory, u64>,
-    /// Frames that are not Homa, and packets that were not requested.
+    /// Number of frames that are not Homa, and of packets that were not requested.
     others: u64,
 }
 

@@ -76,7 +76,7 @@ pub struct BuildArgs {
 }
 
 impl BuildArgs {
-    /// The options in the format of the rack's library.
+    /// Returns the options in the format of the rack library.
     pub fn options(&self) -> BuildOptions {
         BuildOptions {
             hosts: self.hosts,

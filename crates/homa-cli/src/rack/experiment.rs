@@ -34,7 +34,7 @@ pub struct RunArgs {
     pub experiment: Experiment,
 }
 
-/// Runs an experiment. False unless every RPC was answered exactly once and correctly.
+/// Runs an experiment. Returns true if every RPC was answered exactly once and correctly.
 pub fn run(args: &RunArgs) -> Result<bool> {
     if let Experiment::Config(args) = &args.experiment
         && args.list
@@ -548,7 +548,7 @@ impl OfferedArgs {
 }
 
 impl Experiment {
-    /// The directory and the JSON file for the results.
+    /// Returns the directory and the JSON file for the results.
     fn files(&self) -> (Option<&Path>, Option<&Path>) {
         let common = match self {
             Experiment::VsTcp(args) => &args.common,
@@ -568,7 +568,7 @@ impl Experiment {
         (common.out.as_deref(), common.json.as_deref())
     }
 
-    /// The options in the format of the rack's library.
+    /// Returns the options in the format of the rack library.
     fn options(&self) -> options::Experiment {
         use options::Experiment as To;
         match self {

@@ -1,4 +1,4 @@
-//! Checks that a program is linked dynamically with libc, so that another library can be preloaded.
+//! Checks that a program is dynamically linked with libc, which is required to preload another library.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -9,33 +9,33 @@ use anyhow::{Context, Result, bail};
 
 use super::find_program;
 
-/// Bytes of a script's first line that the kernel reads.
+/// Number of bytes of a script's first line that the kernel reads.
 const SCRIPT_LINE: u64 = 256;
 
-/// Bytes of a 64-bit header, and of an entry in its program table.
+/// Bytes of a 64-bit ELF header, and of an entry in the program header table.
 const HEADER: usize = 64;
 const ENTRY: usize = 56;
 
-/// Maximum number of program table entries to read; programs have about a dozen.
+/// Maximum number of program headers to read; programs have about a dozen.
 const MOST_ENTRIES: usize = 256;
 
-/// Maximum bytes of notes to read.
+/// Maximum number of bytes of notes to read.
 const MOST_NOTES: u64 = 64 << 10;
 
-/// Kinds of entries: the program's loader, and notes.
+/// Types of program headers: the program's loader, and notes.
 const PT_INTERP: u32 = 3;
 const PT_NOTE: u32 = 4;
 
-/// The owner of notes from Go's linker.
+/// The owner name of notes written by Go's linker.
 const GO: &[u8] = b"Go\0\0";
 
-/// Set-user-ID and set-group-ID.
+/// The set-user-ID and set-group-ID bits.
 const SET_ID: u32 = 0o6000;
 
 /// Returns an error text if the library cannot be preloaded into the program.
 pub fn check(path: &Path) -> Result<()> {
     let mut path = path.to_owned();
-    // A script stands for its interpreter; `env` searches for another interpreter.
+    // For a script, check its interpreter; for `env`, check the interpreter that `env` would find.
     for _ in 0..3 {
         match interpreter(&path)? {
             Some(next) => path = next,
@@ -49,7 +49,7 @@ fn open(path: &Path) -> Result<File> {
     File::open(path).with_context(|| format!("cannot read `{}`", path.display()))
 }
 
-/// The interpreter of a script.
+/// Returns the interpreter of a script.
 fn interpreter(path: &Path) -> Result<Option<PathBuf>> {
     let mut line = Vec::new();
     open(path)?
@@ -78,7 +78,7 @@ fn check_binary(path: &Path) -> Result<()> {
     }
     let mut header = [0; HEADER];
     if file.read_exact(&mut header).is_err() || !header.starts_with(b"\x7fELF") {
-        // Leaves the error message to the kernel.
+        // The kernel will report the error.
         return Ok(());
     }
     let own = if cfg!(target_pointer_width = "64") { 2 } else { 1 };
@@ -138,7 +138,7 @@ fn read_entries(file: &mut File, header: &[u8]) -> Result<ElfInfo> {
     Ok(found)
 }
 
-/// Whether the notes include one of this owner.
+/// Returns whether the notes include one with this owner.
 fn has_note_of(mut notes: &[u8], owner: &[u8]) -> bool {
     let padded = |length: u64| (length as usize).next_multiple_of(4);
     while notes.len() >= 12 {

@@ -1,5 +1,5 @@
-//! `homa run`: executes a program that was written for Linux Homa's sockets, on the kernel's Homa or with the
-//! preloaded library.
+//! `homa run`: executes a program that was written for Linux Homa's sockets, either with the kernel's Homa or
+//! with the preloaded library.
 
 mod args;
 mod elf;
@@ -21,31 +21,31 @@ pub use args::RunArgs;
 /// File name of the library.
 const LIBRARY: &str = "libhoma_preload.so";
 
-/// Directories of the library, relative to this program's: for a build or `cargo install`, for installation
-/// prefixes, and for packages, which keep it apart from libraries for linking.
+/// Directories of the library relative to this program's directory: for a build or `cargo install`, for
+/// installation prefixes, and for packages, which keep it separate from libraries for linking.
 const PLACES: [&str; 3] = ["", "../lib", "../lib/homa"];
 
-/// Environment variable with the path of the library.
+/// Environment variable that contains the path of the library.
 const LIBRARY_VARIABLE: &str = "HOMA_PRELOAD";
 
 /// Homa's number among the IP protocols.
 const IPPROTO_HOMA: u32 = 146;
 
-/// The name for a program that runs without the preloaded library.
+/// The driver's name for a program that runs without the preloaded library.
 const KERNEL: &str = "kernel";
 
-/// The way a program will be run.
+/// How a program will be run.
 #[derive(Debug, Serialize)]
 struct Plan {
     /// File of the program.
     program: PathBuf,
     /// `kernel`, `udp`, `raw` or `linux-udp`.
     homa: &'static str,
-    /// The library to preload; none on the kernel's Homa.
+    /// The library to preload; none if the kernel's Homa is used.
     library: Option<PathBuf>,
 }
 
-/// Returns only with an error, or after a dry run.
+/// Runs the program. Returns only on an error, or after a dry run.
 pub fn run(args: &RunArgs) -> Result<()> {
     let (program, words) = args.command.split_first().context("say what to run")?;
     let plan = plan(args, program)?;
@@ -70,8 +70,8 @@ fn plan(args: &RunArgs, program: &str) -> Result<Plan> {
     Ok(Plan { program: file, homa, library: Some(find_library()?) })
 }
 
-/// Chooses the driver: the requested one, else the kernel's Homa if it exists. Only without a request is the
-/// kernel checked.
+/// Chooses the driver: the requested one, or else the kernel's Homa if it exists. The kernel is checked only
+/// if no driver was requested.
 fn choose(asked: Option<Carrier>, kernel_has_homa: impl FnOnce() -> bool) -> &'static str {
     match asked {
         Some(carrier) => carrier.name(),
@@ -91,13 +91,13 @@ fn print_plan(args: &RunArgs, plan: &Plan) -> Result<()> {
     output::print(text.as_bytes())
 }
 
-/// Whether programs can open Homa sockets of the kernel.
+/// Returns whether programs can open Homa sockets of the kernel.
 fn kernel_has_homa() -> bool {
     let protocol = std::num::NonZeroU32::new(IPPROTO_HOMA).map(Protocol::from_raw);
     socket(AddressFamily::INET, SocketType::DGRAM, protocol).is_ok()
 }
 
-/// The value of LD_PRELOAD: the library, then its previous value.
+/// Returns the value for LD_PRELOAD: the library, followed by the previous value.
 fn preload(library: &Path) -> OsString {
     let mut all = library.as_os_str().to_owned();
     if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
@@ -133,7 +133,7 @@ fn absolute(path: PathBuf) -> Result<PathBuf> {
     path.canonicalize().with_context(|| format!("cannot find {}", path.display()))
 }
 
-/// Resolves a name: a path, or a program in PATH.
+/// Resolves a program name, which is either a path or the name of a program in PATH.
 fn find_program(name: &str) -> Result<PathBuf> {
     if name.contains('/') {
         return Ok(PathBuf::from(name));

@@ -19,11 +19,12 @@ pub enum TopologyKind {
     Switch,
 }
 
-/// Settings of a run. Those whose meaning depends on others are stored as given until all of them are known.
+/// Settings of a run. Settings whose meaning depends on others are stored as given until all of them are
+/// known.
 #[derive(Clone, Debug)]
 pub struct SettingsDraft {
     pub preset: &'static Preset,
-    /// All settings that depend on no others.
+    /// All settings that do not depend on others.
     pub cluster: ClusterConfig,
     pub homa: HomaDraft,
     pub kind: Option<TopologyKind>,
@@ -35,19 +36,19 @@ pub struct SettingsDraft {
     pub core_propagation_ns: Option<u64>,
     pub switch_delay_ns: Option<u64>,
     pub spread: Option<Spread>,
-    /// Bytes of a switch's shared buffer, and the percentage of its free bytes that a port may hold.
+    /// Bytes of a switch's shared buffer, and the percentage of its free bytes that a port may occupy.
     pub shared_buffer: Option<u64>,
     pub buffer_share: Option<u32>,
     pub load: Option<f64>,
-    /// Length of the warm-up; `None`: as long as the load needs.
+    /// Duration of the warm-up; `None`: as long as the load requires.
     pub warm_up_ns: Option<u64>,
-    /// How TCP and DCTCP divide messages between connections.
+    /// How TCP and DCTCP distribute messages over connections.
     pub connections: Connections,
     /// Minimum number of measured messages.
     pub messages: Option<u64>,
     pub senders: Option<usize>,
     pub incast_interval_ns: Option<u64>,
-    /// Number of open messages of each host, instead of a load.
+    /// Number of open messages per host, instead of a load.
     pub outstanding: Option<u32>,
     pub max_message: Option<u32>,
     pub mtu: Option<u32>,
@@ -65,7 +66,7 @@ pub struct Plan {
     pub homa: HomaConfig,
 }
 
-/// Racks for presets with a single switch, if racks are requested.
+/// Racks used for presets with a single switch, if racks are requested.
 const RACK: LeafSpine = LeafSpine {
     hosts_per_rack: 16,
     spines: 4,
@@ -74,11 +75,11 @@ const RACK: LeafSpine = LeafSpine {
     delay_ns: 250,
     spread: Spread::Packets,
 };
-/// Ratio of the rate of a link to a spine to that of a host's, if the preset has none.
+/// Ratio of the rate of a spine link to that of a host's link, if the preset has no spine links.
 const CORE_RATIO: u64 = 4;
-/// Time from one round of an incast to the next.
+/// Interval between the rounds of an incast.
 const INCAST_INTERVAL_NS: u64 = 1_000_000;
-/// IPv4 header before a Homa packet.
+/// Bytes of the IPv4 header in front of a Homa packet.
 const IP_HEADER: u32 = 20;
 
 impl SettingsDraft {
@@ -115,7 +116,7 @@ impl SettingsDraft {
     /// Combines all settings and checks them.
     ///
     /// # Errors
-    /// Names the settings that contradict each other, and possible values.
+    /// The error names the settings that contradict each other, and possible values.
     pub fn build(&self) -> Result<Plan, String> {
         let mut cluster = self.cluster.clone();
         if let Some(bytes) = self.max_message {
@@ -155,7 +156,7 @@ impl SettingsDraft {
         })
     }
 
-    /// Sets the warm-up to the requested one, or to the one that the load needs.
+    /// Sets the warm-up to the requested one, or to the one that the load requires.
     fn warm_up(&self, cluster: &mut ClusterConfig) -> Result<(), String> {
         let is_load = matches!(cluster.traffic, Traffic::Uniform { .. });
         let Some(said_ns) = self.warm_up_ns else {
@@ -234,7 +235,8 @@ impl SettingsDraft {
         (self.preset.cluster)().link.rate_bps
     }
 
-    /// Number of hosts in a rack. The number of hosts follows from the racks unless it was given.
+    /// Returns the number of hosts in a rack. The number of hosts is derived from the racks unless it was
+    /// given.
     fn racks_of(&self, preset: usize, cluster: &mut ClusterConfig) -> Result<usize, String> {
         let Some(racks) = self.racks else { return Ok(self.hosts_per_rack.unwrap_or(preset)) };
         if racks == 0 {
@@ -304,7 +306,7 @@ impl SettingsDraft {
     }
 }
 
-/// Increases the measured time until about `messages` messages start in it.
+/// Increases the measured time until about `messages` messages start during it.
 fn lengthen(cluster: &mut ClusterConfig, messages: u64) -> Result<(), String> {
     let Some(per_sec) = cluster.starts_per_sec() else {
         let why = if matches!(cluster.traffic, Traffic::Closed { .. }) {
@@ -320,10 +322,10 @@ fn lengthen(cluster: &mut ClusterConfig, messages: u64) -> Result<(), String> {
 }
 
 impl Plan {
-    /// A transport by name, with its settings for this run.
+    /// Returns the transport with this name, with its settings for this run.
     ///
     /// # Errors
-    /// Names the known transports.
+    /// The error names the known transports.
     pub fn transport(&self, name: &str) -> Result<TransportConfig, String> {
         check_transport(name)?;
         let transport = TransportConfig::named(name, &self.cluster);
@@ -339,10 +341,10 @@ impl Plan {
         TcpConfig { connections: self.connections, ..tcp }
     }
 
-    /// Refuses a load that the links cannot carry together with the other packets of a transport.
+    /// Rejects a load that the links cannot carry together with the other packets of a transport.
     ///
     /// # Errors
-    /// Names the load, its share of the links, and the highest possible load.
+    /// The error names the load, its share of the links' rate, and the highest possible load.
     pub fn check_load(&self, transports: &[String]) -> Result<(), String> {
         let Some(load) = self.load() else { return Ok(()) };
         for name in transports {
@@ -371,15 +373,15 @@ impl Plan {
 /// Checks that a transport exists.
 ///
 /// # Errors
-/// Names the known transports.
+/// The error names the known transports.
 pub fn check_transport(name: &str) -> Result<(), String> {
     if TransportConfig::NAMES.contains(&name) { Ok(()) } else { Err(unknown_transport(name)) }
 }
 
-/// Checks that transports exist and are listed once each.
+/// Checks that transports exist, and that each is listed only once.
 ///
 /// # Errors
-/// Names the unknown one, and the known ones.
+/// The error names the unknown transport, and the known ones.
 pub fn check_transports(names: &[String]) -> Result<(), String> {
     for (index, name) in names.iter().enumerate() {
         check_transport(name)?;
@@ -394,10 +396,10 @@ fn unknown_transport(name: &str) -> String {
     format!("unknown transport `{name}`: use {}", TransportConfig::NAMES.join(", "))
 }
 
-/// A workload by name, by message size or from a CSV file.
+/// Returns a workload by name, by message size, or from a CSV file.
 ///
 /// # Errors
-/// Reports what is wrong with the name or the file.
+/// The error says what is wrong with the name or the file.
 pub fn workload(text: &str) -> Result<Workload, String> {
     let looks_like_a_file = text.contains('/') || text.to_ascii_lowercase().ends_with(".csv");
     let error = match Workload::named(text) {

@@ -1,18 +1,18 @@
-//! Checks before a run that it fits this machine.
+//! Checks before a run whether it fits this machine.
 
 use homa_sim::{ClusterConfig, Demand};
 
-/// Maximum number of events. More would take days: a processor handles one to two million per second.
+/// Maximum number of events. More would take days, since a processor handles one to two million per second.
 const MAX_EVENTS: f64 = 1e11;
-/// Number of events above which a run is announced, since a pipe has no progress bar.
+/// Number of events above which the duration of a run is announced, since a pipe has no progress bar.
 const LONG_EVENTS: f64 = 1e8;
-/// Events per second and processor, for the announcement.
+/// Number of events per second and processor, used for the announcement.
 const EVENTS_PER_S: f64 = 1.2e6;
 
-/// Checks that `at_once` such runs at a time fit this machine.
+/// Checks that `at_once` runs of this kind at the same time fit this machine.
 ///
 /// # Errors
-/// Reports what they need, what is available, and what needs less.
+/// The error says what the runs need, what is available, and what would need less.
 pub fn check(cluster: &ClusterConfig, at_once: usize) -> Result<(), String> {
     refused(cluster, at_once, available_bytes())
 }
@@ -34,7 +34,8 @@ fn announcement(hosts: usize, demand: &Demand) -> String {
     )
 }
 
-/// The error of [`check`], if any. `available` is the number of free bytes of memory; `None`: unknown.
+/// Returns the error of [`check`], if any. `available` is the number of free bytes of memory; `None` if
+/// unknown.
 fn refused(cluster: &ClusterConfig, at_once: usize, available: Option<f64>) -> Result<(), String> {
     let demand = cluster.demand();
     let plain = ClusterConfig { acquaint: false, ..cluster.clone() }.demand();
@@ -63,7 +64,7 @@ fn gigabytes(bytes: f64) -> String {
     if bytes < 1e11 { format!("{:.1} GB", bytes / 1e9) } else { format!("{:.0} GB", bytes / 1e9) }
 }
 
-/// Memory available to processes without swapping; `None`: the system does not report it.
+/// Returns the memory available to processes without swapping, or `None` if the system does not report it.
 fn available_bytes() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

@@ -10,33 +10,34 @@ use homa_sim::{ClusterConfig, HomaConfig, PriorityPlan};
 pub enum Base {
     /// Settings of the SIGCOMM 2018 paper, for the network and the workload.
     Paper,
-    /// The same with the best of our own additions, by sweeps.
+    /// The settings of [`Base::Paper`], with the best of our own additions according to sweeps.
     Tuned,
-    /// Settings of a deployed host, for the rate of the link.
+    /// Settings of a deployed host for this link rate.
     Deployed,
 }
 
-/// The choice of unscheduled priorities.
+/// How unscheduled priorities are chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cutoffs {
-    /// Levels in proportion to the workload's unscheduled bytes, each with the same number of them.
+    /// The number of levels is proportional to the workload's unscheduled bytes, and each level carries the
+    /// same number of unscheduled bytes.
     Plan,
-    /// Computed by every host from arriving messages, starting with those of `Plan`.
+    /// Computed by each host from arriving messages, starting with the levels of `Plan`.
     Traffic,
     /// The constant defaults of Linux Homa.
     Kernel,
-    /// One level for messages up to each of these sizes, from the highest level on, and one more for all
-    /// longer ones.
+    /// One level for messages up to each of these sizes, starting at the highest level, and one more level
+    /// for all longer messages.
     Sizes(Vec<u32>),
 }
 
-/// Interval at which hosts compute cutoffs, if they do. A simulated run is shorter than the interval of a
-/// deployed host.
+/// Interval at which hosts compute cutoffs, if they do. A simulated run is shorter than the interval used by
+/// a deployed host.
 const CUTOFF_INTERVAL_NS: u64 = MS;
-/// Bytes that a host receives in about that time at 10 Gbit/s.
+/// Bytes that a host receives in about that interval at 10 Gbit/s.
 const CUTOFF_MIN_BYTES: u64 = 500_000;
 
-/// Requested settings of Homa; `None`: as in the base.
+/// Requested settings of Homa; `None` means that the base determines the setting.
 #[derive(Clone, Debug)]
 pub struct HomaDraft {
     pub base: Base,
@@ -47,7 +48,7 @@ pub struct HomaDraft {
     pub scheduled_levels: Option<u8>,
     pub cutoffs: Option<Cutoffs>,
     pub fifo_fraction: Option<u32>,
-    /// Fields of [`Config`] by name, which are applied last.
+    /// Fields of [`Config`] by name. They are applied last.
     pub fields: Vec<(String, String)>,
 }
 
@@ -66,10 +67,10 @@ impl HomaDraft {
         }
     }
 
-    /// The settings for a network and a load.
+    /// Returns the settings for a network and a load.
     ///
     /// # Errors
-    /// Names the setting and its rule.
+    /// The error names the setting and its rule.
     pub fn build(&self, cluster: &ClusterConfig) -> Result<HomaConfig, String> {
         let mut homa = match self.base {
             Base::Tuned => HomaConfig::tuned(cluster),
@@ -102,7 +103,7 @@ impl HomaDraft {
     fn divide(&self, config: &mut Config, cluster: &ClusterConfig) -> Result<(), String> {
         let default = if self.base == Base::Deployed { Cutoffs::Kernel } else { Cutoffs::Plan };
         let cutoffs = match &self.cutoffs {
-            // Deployed hosts compute their own cutoffs unless set otherwise.
+            // Deployed hosts compute their own cutoffs unless configured otherwise.
             None if self.base == Base::Deployed && self.priorities.or(self.scheduled_levels).is_none() => {
                 return Ok(());
             }
@@ -170,8 +171,8 @@ fn cutoffs_of(sizes: &[u32], levels: u8) -> Result<[u32; PRIORITIES], String> {
     Ok(cutoffs)
 }
 
-/// Settings of a host for which only the rate of its link is set. Memory limits stay unlimited, since a run
-/// measures the network.
+/// Sets a host's settings as if only the rate of its link were configured. Memory limits stay unlimited,
+/// since a run measures the network.
 fn deployed(config: &mut Config, cluster: &ClusterConfig) {
     let mbps = u32::try_from(cluster.link.rate_bps / 1_000_000).unwrap_or(u32::MAX);
     let ours = config.clone();

@@ -1,4 +1,4 @@
-//! All settings of a run: one table for options, keys of a sweep and names in results.
+//! All settings of a run, in one table for options, keys of a sweep, and names in results.
 
 use std::fmt::Write;
 
@@ -16,18 +16,18 @@ use super::homa::{Base, Cutoffs};
 pub struct Knob {
     /// Name of the option. In a sweep and in results, `_` replaces `-`.
     pub name: &'static str,
-    /// Name of its value in the help.
+    /// Placeholder for the value in the help.
     value: &'static str,
     /// The help text.
     help: &'static str,
-    /// The transports that it applies to; empty: all of them.
+    /// The transports to which the setting applies; empty: all of them.
     transports: &'static [&'static str],
     set: fn(&mut SettingsDraft, &str) -> Result<(), String>,
-    /// Its final value.
+    /// Returns the final value of the setting.
     show: fn(&Plan) -> Value,
 }
 
-/// The transports with settings of their own.
+/// The transports that have their own settings.
 const HOMA: &str = "homa";
 const HOMAS: &[&str] = &[HOMA];
 const TCPS: &[&str] = &["tcp", DCTCP];
@@ -38,10 +38,10 @@ const DCTCPS: &[&str] = &[DCTCP];
 const BASES: &[(&str, Base)] =
     &[("tuned", Base::Tuned), ("paper", Base::Paper), ("deployed", Base::Deployed)];
 
-/// Names of the bytes that a load counts.
+/// Names for the kinds of bytes that a load counts.
 const LOAD_BASES: &[(&str, LoadBasis)] = &[("data", LoadBasis::Data), ("grants", LoadBasis::DataAndGrants)];
 
-/// A setting of the network and the load.
+/// Defines a setting of the network or the load.
 const fn network_knob(
     name: &'static str,
     value: &'static str,
@@ -52,7 +52,7 @@ const fn network_knob(
     Knob { name, value, help, transports: &[], set, show }
 }
 
-/// A setting of Homa.
+/// Defines a setting of Homa.
 const fn homa_knob(
     name: &'static str,
     value: &'static str,
@@ -558,31 +558,31 @@ fn cutoffs(text: &str) -> Result<Cutoffs, String> {
     }
 }
 
-/// The setting with this name, with `-` or `_`.
+/// Returns the setting with this name, written with `-` or `_`.
 pub fn find_knob(name: &str) -> Option<&'static Knob> {
     KNOBS.iter().find(|knob| knob.key() == name.replace('-', "_"))
 }
 
 impl Knob {
-    /// Name in a sweep and in results.
+    /// Returns the name used in a sweep and in results.
     pub fn key(&self) -> String {
         self.name.replace('-', "_")
     }
 
-    /// Sets it.
+    /// Sets the setting.
     ///
     /// # Errors
-    /// Names it, and reports what is wrong with the value.
+    /// The error names the setting, and says what is wrong with the value.
     pub fn set(&self, draft: &mut SettingsDraft, text: &str) -> Result<(), String> {
         (self.set)(draft, text.trim()).map_err(|error| format!("{}: {error}", self.name))
     }
 }
 
-/// Sets a setting by its name in a sweep: one of [`KNOBS`], or `homa.` and a field of the protocol's
+/// Sets a setting by its name in a sweep: one of [`KNOBS`], or `homa.` followed by a field of the protocol's
 /// settings.
 ///
 /// # Errors
-/// Names the setting, and reports what is wrong.
+/// The error names the setting, and says what is wrong.
 pub fn set(draft: &mut SettingsDraft, name: &str, text: &str) -> Result<(), String> {
     if let Some(field) = name.strip_prefix("homa.") {
         draft.homa.fields.push((field.to_owned(), text.to_owned()));
@@ -601,21 +601,21 @@ pub fn names() -> String {
     KNOBS.iter().map(Knob::key).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether a setting affects a run of this transport.
+/// Returns whether a setting affects a run of this transport.
 pub fn concerns(name: &str, transport: &str) -> bool {
     let only = transports_of(name);
     only.is_empty() || only.contains(&transport)
 }
 
-/// The transports that a setting applies to; empty: all of them.
+/// Returns the transports to which a setting applies; empty: all of them.
 fn transports_of(name: &str) -> &'static [&'static str] {
     if name.starts_with("homa.") { HOMAS } else { find_knob(name).map_or(&[], |knob| knob.transports) }
 }
 
-/// Checks that a setting affects a run of any of these transports.
+/// Checks that a setting affects a run of at least one of these transports.
 ///
 /// # Errors
-/// Names the setting and the transport that it needs.
+/// The error names the setting and the transport that it needs.
 pub fn check_concerns(name: &str, transports: &[String]) -> Result<(), String> {
     if transports.iter().any(|transport| concerns(name, transport)) {
         return Ok(());
@@ -624,14 +624,15 @@ pub fn check_concerns(name: &str, transports: &[String]) -> Result<(), String> {
     Err(format!("{name}: it changes nothing without transport {only}: add that, or leave {name} out"))
 }
 
-/// The final values of all settings by name, those of a transport only if it runs.
+/// Returns the final values of all settings by name. A transport's settings are included only if the
+/// transport runs.
 pub fn setup(plan: &Plan, transports: &[String]) -> Map<String, Value> {
     let runs = |name: &str| transports.iter().any(|transport| transport == name);
     let mut map = Map::new();
     map.insert("preset".to_owned(), json!(plan.preset));
     let counts = |knob: &&Knob| knob.transports.is_empty() || knob.transports.iter().any(|name| runs(name));
     for knob in KNOBS.iter().filter(counts) {
-        // The setting `homa` is the base. The protocol's settings have a separate place.
+        // The setting `homa` is the base. The protocol's settings have their own place.
         let key = if knob.name == "homa" { "homa_base".to_owned() } else { knob.key() };
         map.insert(key, (knob.show)(plan));
     }
@@ -654,7 +655,7 @@ impl KnobArgs {
     /// Applies the given values.
     ///
     /// # Errors
-    /// Names the setting, and reports what is wrong.
+    /// The error names the setting, and says what is wrong.
     pub fn apply(&self, draft: &mut SettingsDraft) -> Result<(), String> {
         self.values.iter().try_for_each(|(name, text)| set(draft, name, text))
     }
@@ -698,7 +699,7 @@ impl clap::Args for KnobArgs {
     }
 }
 
-/// A short form of a value.
+/// Returns a short form of a value.
 pub fn short(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -38,7 +38,7 @@ pub fn run(args: &SimArgs) -> Result<()> {
     }
 }
 
-/// Lists everything that has a name.
+/// Lists everything that can be selected by name.
 fn presets() -> String {
     let mut out = "Presets (--preset):\n".to_owned();
     // Writing to a string cannot fail.

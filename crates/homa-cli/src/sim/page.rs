@@ -1,4 +1,4 @@
-//! `report.html`: a self-contained file.
+//! `report.html`: a self-contained page.
 
 use std::fmt::Write;
 
@@ -28,7 +28,7 @@ pub const SLOWDOWN: &str = "<p><b>Slowdown</b> is the time from when a message w
                             its receiver, divided by the least time in which the same message can get there when nothing else is on \
                             the way. 1 is ideal.</p>\n";
 
-/// The page of one run.
+/// Renders the page of one run.
 pub fn render(page: &RunPage<'_>) -> String {
     let names: Vec<&str> = page.reports.iter().map(|report| report.transport.as_str()).collect();
     let mut out = head(&format!("{}: messages in a simulated network", names.join(", ")));
@@ -75,7 +75,7 @@ pub fn render(page: &RunPage<'_>) -> String {
     out
 }
 
-/// A one-sentence summary of a run.
+/// Summarizes a run in one sentence.
 pub fn summary(setup: &Map<String, Value>) -> String {
     let text = |name: &str| setup.get(name).map_or(String::new(), knobs::short);
     let number = |name: &str| setup.get(name).and_then(Value::as_f64);
@@ -152,7 +152,7 @@ fn by_size(
     }
 }
 
-/// The style class of a protocol, by its published name.
+/// Returns the style class of a protocol, from its name in the publication.
 fn class_of_published(protocol: &str) -> String {
     let name = protocol.to_ascii_lowercase();
     name.strip_prefix("srpt-").unwrap_or(&name).to_owned()
@@ -195,7 +195,7 @@ fn slowdowns(out: &mut String, reports: &[ClusterReport]) {
     out.push_str("</table></div>\n");
 }
 
-/// All settings of a run.
+/// Writes all settings of a run.
 pub fn settings(out: &mut String, setup: &Map<String, Value>) {
     out.push_str("<h2>Settings</h2>\n<p class=\"quiet\">Times in nanoseconds, rates in bits per second, sizes in bytes.</p>\n");
     out.push_str("<div class=\"scroll\"><table class=\"settings\">\n");

@@ -5,7 +5,7 @@ use homa_workload::Workload;
 
 use super::homa::Base;
 
-/// A network, its load and Homa's settings for it.
+/// A network, its load, and Homa's settings for them.
 #[derive(Debug)]
 pub struct Preset {
     /// Name on the command line.
@@ -16,7 +16,7 @@ pub struct Preset {
     pub notes: &'static str,
     /// The network and the load.
     pub cluster: fn() -> ClusterConfig,
-    /// Base of Homa's settings.
+    /// The base of Homa's settings.
     pub homa: Base,
 }
 
@@ -51,10 +51,10 @@ pub const PRESETS: &[Preset] = &[
     },
 ];
 
-/// The preset with this name.
+/// Returns the preset with this name.
 ///
 /// # Errors
-/// Names the known presets.
+/// The error names the known presets.
 pub fn named(name: &str) -> Result<&'static Preset, String> {
     PRESETS.iter().find(|preset| preset.name == name).ok_or_else(|| {
         let known: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();

@@ -1,4 +1,4 @@
-//! Published slowdowns, for charts next to ours.
+//! Published slowdowns, shown in charts next to our own.
 
 use std::path::Path;
 
@@ -18,24 +18,24 @@ pub struct Point {
     pub middle: f64,
     /// Share of all messages up to the end of the bin.
     pub upto: f64,
-    /// Its largest message size.
+    /// Maximum message size in the bin.
     pub bytes: u32,
     pub p50: f64,
     pub p99: f64,
-    /// Line of the file, from 1 on.
+    /// Line number in the file, starting at 1.
     line: usize,
 }
 
-/// The preset of such published values.
+/// The preset for which slowdowns have been published.
 const PRESET: &str = "sigcomm18";
-/// Maximum difference of the share of messages up to a size from the workload's. The nearest other workloads
-/// differ by 0.3.
+/// Maximum difference between the share of messages up to a size and that of the workload. The most similar
+/// other workloads differ by 0.3.
 const TOLERANCE: f64 = 0.05;
 
 /// Reads a file and checks that it is for this preset and workload.
 ///
 /// # Errors
-/// Names the file, and the line or the mismatch.
+/// The error names the file, and the line or the mismatch.
 pub fn read(path: &Path, plan: &Plan) -> Result<Vec<Curve>, String> {
     let name = path.display();
     if plan.preset != PRESET {

@@ -13,7 +13,8 @@ use super::page::{self, RunPage};
 use super::work::{self, Bars, Cost, Speed};
 use super::{fits, knobs, preset, published, steady, table, trace};
 
-/// Version of the JSON. It increases when a field changes its meaning or is removed, not when one is added.
+/// Version of the JSON. It increases when a field changes its meaning or is removed, not when a field is
+/// added.
 pub const SCHEMA: u32 = 1;
 
 /// The contents of `results.json`.
@@ -23,18 +24,18 @@ struct Results<'a> {
     schema: u32,
     /// All settings; times in ns, rates in bit/s, sizes in bytes.
     setup: &'a Map<String, Value>,
-    /// One for each transport.
+    /// One report per transport.
     runs: &'a [ClusterReport],
-    /// Cost of each run, only with `--speed`: everything else is the same each time.
+    /// Cost of each run, only with `--speed`: everything else is the same in each execution.
     #[serde(skip_serializing_if = "Option::is_none")]
     speed: Option<Vec<Speed>>,
 }
 
 impl WorkloadArgs {
-    /// The requested run.
+    /// Returns the settings of the requested run.
     ///
     /// # Errors
-    /// Names what is unknown or does not fit.
+    /// The error names what is unknown or does not fit.
     pub fn draft(&self) -> Result<SettingsDraft> {
         let mut draft = SettingsDraft::new(preset::named(&self.preset).map_err(|error| anyhow!(error))?);
         draft::check_transports(&self.transport).map_err(|error| anyhow!(error))?;
@@ -50,16 +51,16 @@ impl WorkloadArgs {
         Ok(draft)
     }
 
-    /// Number of threads.
+    /// Returns the number of threads.
     pub fn jobs(&self) -> usize {
         work::jobs(self.jobs.map(usize::from))
     }
 }
 
-/// Runs it, and prints and writes the results.
+/// Runs the simulation, and prints and writes the results.
 ///
 /// # Errors
-/// One line about what is wrong with the options or a file.
+/// One line that says what is wrong with the options or a file.
 pub fn run(args: &RunArgs) -> Result<()> {
     let mut plan = args.what.draft()?.build().map_err(|error| anyhow!(error))?;
     plan.check_load(&args.what.transport).map_err(|error| anyhow!(error))?;
@@ -94,7 +95,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
     outputs.write(&text(&setup, &reports), &results, || page::render(&page))
 }
 
-/// Runs every transport.
+/// Runs all transports.
 fn all(plan: &Plan, what: &WorkloadArgs) -> Result<(Vec<ClusterReport>, Vec<Cost>)> {
     let bars = Bars::default();
     let mut reports: Vec<Option<(ClusterReport, Cost)>> = vec![None; what.transport.len()];

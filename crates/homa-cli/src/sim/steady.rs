@@ -1,4 +1,5 @@
-//! Whether runs were in steady state: warnings for a terminal and the page, and a chart of the backlog.
+//! Reports whether runs were in steady state: warnings for a terminal and the page, and a chart of the
+//! backlog.
 
 use std::io::{IsTerminal, stderr};
 
@@ -6,11 +7,11 @@ use homa_report::chart::{Chart, Curve, Point, Scale};
 use homa_report::number::brief;
 use homa_sim::{ClusterReport, SteadyState, Unsteady};
 
-/// Maximum share of measured messages that did not arrive. They are the slowest, and percentiles are of the
-/// others.
+/// Maximum share of measured messages that did not arrive. These are the slowest messages, and percentiles
+/// include only the others.
 const MAX_UNFINISHED: f64 = 0.001;
 
-/// A warning about a run that was not in steady state, with the figures.
+/// Returns a warning about a run that was not in steady state, with the figures.
 pub fn unsteady_warning(report: &ClusterReport) -> Option<String> {
     let steady = report.steady.as_ref().filter(|steady| !steady.reached)?;
     let reasons: Vec<String> = steady.failed.iter().map(|failed| reason(*failed, steady)).collect();
@@ -21,7 +22,7 @@ pub fn unsteady_warning(report: &ClusterReport) -> Option<String> {
     ))
 }
 
-/// A warning about a run in which more than the tolerated share of the messages had not arrived.
+/// Returns a warning about a run in which more than the tolerated share of the messages did not arrive.
 pub fn unfinished(report: &ClusterReport, tolerated: f64) -> Option<String> {
     let share = report.unfinished as f64 / report.started.max(1) as f64;
     (share > tolerated).then(|| {
@@ -93,7 +94,7 @@ fn colour() -> (&'static str, &'static str) {
     if stderr().is_terminal() { ("\x1b[31m", "\x1b[0m") } else { ("", "") }
 }
 
-/// Table cell that tells whether the measured time was in steady state.
+/// Returns the table cell that says whether the measured time was in steady state.
 pub fn cell(report: &ClusterReport) -> String {
     match &report.steady {
         None => "-".to_owned(),
@@ -102,7 +103,7 @@ pub fn cell(report: &ClusterReport) -> String {
     }
 }
 
-/// The backlog of all runs over time; `None` if no run has one.
+/// Plots the backlog of all runs over time. Returns `None` if no run has one.
 pub fn chart(reports: &[ClusterReport]) -> Option<Chart> {
     let with_course = reports.iter().filter_map(|report| Some((report, report.steady.as_ref()?)));
     let mut curves = Vec::new();

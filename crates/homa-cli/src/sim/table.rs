@@ -8,10 +8,10 @@ use homa_sim::{ClusterReport, QueueLengths, SteadyState};
 
 use super::steady;
 
-/// Maximum number of transports side by side, for the width of a terminal.
+/// Maximum number of transports side by side, limited by the width of a terminal.
 const SIDE_BY_SIDE: usize = 4;
 
-/// The label of a row of the slowdown table.
+/// Returns the label of a row in the slowdown table.
 pub fn row_label(report: &ClusterReport, row: usize) -> String {
     if report.has_largest && row + 1 == report.bins.len() {
         "largest 1 %".to_owned()
@@ -20,7 +20,7 @@ pub fn row_label(report: &ClusterReport, row: usize) -> String {
     }
 }
 
-/// Slowdown by size, with a column for each transport.
+/// Formats slowdown by size, with a column per transport.
 pub fn slowdowns(reports: &[ClusterReport]) -> String {
     let mut out = String::new();
     for (index, reports) in reports.chunks(SIDE_BY_SIDE).enumerate() {
@@ -58,15 +58,16 @@ fn slowdowns_of(out: &mut String, reports: &[ClusterReport]) -> std::fmt::Result
     Ok(())
 }
 
-/// A counter that transports have under different names; `None`: this one has none.
+/// Returns a counter that transports have under different names, or `None` if this transport does not have
+/// it.
 pub fn count(report: &ClusterReport, names: &[&str]) -> Option<u64> {
     names.iter().find_map(|name| report.transport_counts.get(*name).copied())
 }
 
-/// Names of the transports' counters of retransmissions or requests for them.
+/// Names of the transports' counters of retransmissions, or of requests for retransmission.
 pub const RESENDS: &[&str] = &["resends_sent", "resends", "retransmits", "retransmissions"];
 
-/// Totals of each transport.
+/// Returns the totals of each transport.
 pub fn totals(reports: &[ClusterReport]) -> Vec<TableRow> {
     let mut rows: Vec<TableRow> = Vec::new();
     let mut row = |label: &str, value: &dyn Fn(&ClusterReport) -> String| {

@@ -1,4 +1,4 @@
-//! The time traces of a run's hosts and switches, each in a file.
+//! Writes the time traces of a run's hosts and switches, each to its own file.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use homa_sim::ClusterReport;
 
 use super::draft::Plan;
 
-/// The transport that records time traces.
+/// The only transport that records time traces.
 const TRACED: &str = "homa";
 
 /// The files for the traces of a run.
@@ -20,7 +20,7 @@ pub struct Files {
 /// Creates a file for each host in this directory, which is created if necessary.
 ///
 /// # Errors
-/// No transport has traces, or the files cannot be written there.
+/// None of the transports has traces, or the files cannot be written there.
 pub fn files(directory: &Path, transports: &[String], plan: &Plan) -> Result<Files> {
     if !transports.iter().any(|name| name == TRACED) {
         bail!("--trace: only {TRACED} has time traces; name it in --transport");
@@ -35,7 +35,7 @@ pub fn files(directory: &Path, transports: &[String], plan: &Plan) -> Result<Fil
 /// Writes each host's and each switch's trace to its file.
 ///
 /// # Errors
-/// Names the first file that cannot be written.
+/// The error names the first file that cannot be written.
 pub fn write(files: &Files, reports: &[ClusterReport]) -> Result<()> {
     let Some(report) = reports.iter().find(|report| !report.traces.is_empty()) else { return Ok(()) };
     for (file, trace) in files.hosts.iter().zip(&report.traces) {

@@ -1,4 +1,4 @@
-//! Parallel runs: threads, progress bars, and the processor time of each run.
+//! Runs in parallel: threads, progress bars, and the processor time of each run.
 
 use std::convert::Infallible;
 use std::num::NonZero;
@@ -15,17 +15,17 @@ use serde::Serialize;
 
 use super::draft::Plan;
 
-/// Number of steps of a bar.
+/// Number of steps of a progress bar.
 const STEPS: u64 = 1_000;
 
-/// Progress bars of runs, only on a terminal.
+/// Progress bars of runs, shown only on a terminal.
 #[derive(Debug, Default)]
 pub struct Bars {
     bars: MultiProgress,
 }
 
 impl Bars {
-    /// A bar for all of `runs` runs, which is drawn first.
+    /// Returns a bar for all `runs` runs, which is drawn first.
     pub fn total(&self, runs: usize) -> ProgressBar {
         let bar = self.bars.add(ProgressBar::new(runs as u64));
         style(&bar, "{msg:28} [{bar:30}] {pos} of {len}, {elapsed}");
@@ -55,23 +55,23 @@ pub struct Cost {
     pub cpu_s: f64,
 }
 
-/// The speed of a run as JSON, only with `--speed`, since it is different each time.
+/// The speed of a run as JSON. It is written only with `--speed`, since it is different each time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Speed {
     /// Name of the transport.
     pub transport: String,
     /// Processor time, in seconds.
     pub cpu_s: f64,
-    /// Packets sent on any link since the beginning of the run.
+    /// Number of packet transmissions on any link since the start of the run.
     pub hops: u64,
-    /// The same per second of processor time.
+    /// The same number per second of processor time.
     pub hops_per_s: f64,
-    /// Events handled per second of processor time.
+    /// Number of events handled per second of processor time.
     pub events_per_s: f64,
 }
 
 impl Cost {
-    /// The speed of a run with this cost.
+    /// Returns the speed of a run with this cost.
     pub fn speed(&self, report: &ClusterReport) -> Speed {
         Speed {
             transport: report.transport.clone(),
@@ -86,7 +86,7 @@ impl Cost {
         count as f64 / self.cpu_s.max(1e-9)
     }
 
-    /// A line about a run's speed.
+    /// Formats a line about a run's speed.
     pub fn line(&self, label: &str, report: &ClusterReport) -> String {
         format!(
             "{label}: {:.2} s of processor time, {:.2} M packet-hops/s, {:.2} M events/s",
@@ -100,7 +100,7 @@ impl Cost {
 /// Runs a transport to the end in this thread.
 ///
 /// # Errors
-/// Names what does not fit.
+/// The error names the setting that does not fit.
 pub fn run(plan: &Plan, transport: &str, label: &str, bars: &Bars) -> Result<(ClusterReport, Cost), String> {
     let transport = plan.transport(transport)?;
     let bar = bars.run(label);
@@ -132,13 +132,13 @@ fn thread_cpu_s() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Number of threads: the requested one, or the number of processors.
+/// Returns the number of threads: the requested one, or the number of processors.
 pub fn jobs(asked: Option<usize>) -> usize {
     asked.or_else(|| thread::available_parallelism().ok().map(NonZero::get)).unwrap_or(1).max(1)
 }
 
-/// Runs all items on `jobs` threads with a bar for all, and returns the results in their order. `run` may
-/// describe its progress on the bar.
+/// Runs all items on `jobs` threads with a bar for the total, and returns the results in the order of the
+/// items. `run` may describe its progress on the bar.
 pub fn all<I: Sync, T: Send>(jobs: usize, items: &[I], run: impl Fn(&ProgressBar, &I) -> T + Sync) -> Vec<T> {
     let bars = Bars::default();
     let total = bars.total(items.len());
@@ -158,8 +158,8 @@ pub fn all<I: Sync, T: Send>(jobs: usize, items: &[I], run: impl Fn(&ProgressBar
     results.into_iter().flatten().collect()
 }
 
-/// Does `work` for each item on `jobs` threads, and passes each result to `done` in this thread when it is
-/// complete. After the first error, it waits for the work under way.
+/// Runs `work` for each item on `jobs` threads, and passes each result to `done` in this thread as soon as it
+/// is complete. After the first error, waits for the work in progress.
 ///
 /// # Errors
 /// The first error of `work` or `done`.

@@ -1,5 +1,5 @@
-//! `homa steer`: chooses the core that processes each received packet, by a program that the device runs on
-//! each frame.
+//! `homa steer`: chooses the core that processes each received packet, by means of a program that the device
+//! runs for each frame.
 
 pub mod args;
 mod show;
@@ -21,7 +21,7 @@ use serde_json::json;
 
 use args::{AttachArgs, DetachArgs, FilterChoice, StatusArgs, SteerArgs, SteerCommand};
 
-/// Interval at which a process that holds a program checks that it is still attached.
+/// Interval at which a process that has attached a program checks whether the program is still attached.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Runs the subcommand.
@@ -33,7 +33,7 @@ pub fn run(args: &SteerArgs) -> Result<()> {
     }
 }
 
-/// An unpredictable number.
+/// Returns an unpredictable number.
 fn random_u32() -> u32 {
     RandomState::new().build_hasher().finish() as u32
 }
@@ -68,7 +68,7 @@ fn attach(args: &AttachArgs) -> Result<()> {
         ));
     }
     if let Err(error) = report(args, &steering) {
-        // After an error, no program may stay attached that the user would have to detach.
+        // After an error, no program may remain attached, because the user would have to detach it.
         steering.detach().with_context(|| format!("{error:#}; the attached programs remain"))?;
         return Err(error);
     }
@@ -78,7 +78,7 @@ fn attach(args: &AttachArgs) -> Result<()> {
     }
 }
 
-/// Prints what is attached.
+/// Prints what has been attached.
 fn report(args: &AttachArgs, steering: &Steering) -> Result<()> {
     if args.json {
         return print(&json(&json!({ "attached": args.devices }))?);
@@ -87,7 +87,7 @@ fn report(args: &AttachArgs, steering: &Steering) -> Result<()> {
     print(format!("{}: {what}\n", args.devices.join(", ")).as_bytes())
 }
 
-/// Waits for an interruption, and warns when a core is switched off.
+/// Waits for an interruption, and prints a warning when a core goes offline.
 fn run_until_interrupted(steering: &Steering, interrupted: &AtomicBool) -> Result<()> {
     let mut offline = Vec::new();
     while !interrupted.load(Ordering::Relaxed) {
@@ -105,7 +105,7 @@ fn run_until_interrupted(steering: &Steering, interrupted: &AtomicBool) -> Resul
     Ok(())
 }
 
-/// The warning if cores are switched off that were on before.
+/// Returns the warning if cores that were online before have gone offline.
 fn switched_off(before: &[Core], now: &[Core]) -> Option<String> {
     let new: Vec<String> = now.iter().filter(|core| !before.contains(core)).map(Core::to_string).collect();
     match new.as_slice() {
@@ -115,7 +115,7 @@ fn switched_off(before: &[Core], now: &[Core]) -> Option<String> {
     }
 }
 
-/// Prints a warning. A closed standard error is no failure.
+/// Prints a warning. A closed standard error is not a failure.
 fn warn(text: &str) {
     let _ = writeln!(io::stderr(), "homa: warning: {text}");
 }

@@ -6,18 +6,18 @@ use homa_steer::PolicyName;
 use homa_steer_xdp::{CoreStatus, Cost, Status};
 use serde_json::{Value, json};
 
-/// A short description of a policy on some cores.
+/// Briefly describes a policy on a set of cores.
 pub fn describe(policy: PolicyName, cores: &str, native: bool) -> String {
     let place = if native { "in the device's driver" } else { "in the kernel's receive path" };
     format!("{policy} over cores {cores}, {place}")
 }
 
-/// Mean nanoseconds of a decision, if any was measured.
+/// Returns the mean nanoseconds per decision, if any was measured.
 fn mean_ns(cost: &Cost) -> Option<f64> {
     (cost.runs > 0).then(|| cost.run_ns as f64 / cost.runs as f64)
 }
 
-/// The state as a table for a terminal.
+/// Formats the state as a table for a terminal.
 pub fn table((status, cost): &(Status, Option<Cost>)) -> String {
     let cores: Vec<String> = status.cores.iter().map(|core| core.core.to_string()).collect();
     let mut text =
@@ -53,7 +53,7 @@ pub fn table((status, cost): &(Status, Option<Cost>)) -> String {
     text
 }
 
-/// The state as JSON.
+/// Returns the state as JSON.
 pub fn as_json((status, cost): &(Status, Option<Cost>)) -> Value {
     let core = |core: &CoreStatus| {
         json!({

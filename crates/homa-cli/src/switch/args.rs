@@ -55,7 +55,7 @@ impl From<PathChoice> for FramePath {
     }
 }
 
-/// An amount of queued bytes, or the time that a port's link takes to send it.
+/// A number of queued bytes, or the time that a port's link takes to send them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
     /// Bytes.
@@ -65,7 +65,7 @@ pub enum Amount {
 }
 
 impl Amount {
-    /// The amount in bytes at this rate; `None` for a time without a rate.
+    /// Returns the amount in bytes at this rate, or `None` for a time without a rate.
     pub fn bytes(self, rate: Option<u64>) -> Option<u64> {
         match (self, rate) {
             (Amount::Bytes(bytes), _) => Some(bytes),
@@ -90,7 +90,7 @@ fn amount(text: &str) -> Result<Amount, String> {
     })
 }
 
-/// A rate, or none.
+/// A rate, or no rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate(pub Option<u64>);
 
@@ -181,10 +181,10 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
-    /// The configuration of the switch.
+    /// Returns the configuration of the switch.
     ///
     /// # Errors
-    /// A buffer is given as a time, and there is no rate.
+    /// A buffer is given as a time, but there is no rate.
     pub fn config(&self) -> anyhow::Result<SwitchConfig> {
         let rate = self.rate.0;
         let bytes = |amount: Amount, option: &str| {
@@ -196,7 +196,7 @@ impl RunArgs {
         };
         let buffer = match self.shared_buffer {
             Some(amount) => Buffer::Shared { bytes: bytes(amount, "--shared-buffer")?, alpha: self.alpha },
-            // Without a rate a time cannot be converted to bytes: each port gets 1 MB.
+            // Without a rate, a time cannot be converted to bytes. Each port gets 1 MB instead.
             None if rate.is_none() && matches!(self.buffer, Amount::TimeNs(_)) => {
                 Buffer::PerPort { bytes: 1_000_000 }
             }

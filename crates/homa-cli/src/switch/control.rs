@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use homa_metrics::listen_unix;
 use homa_switch::Snapshot;
 
-/// Timeout of an answer: a running switch checks for requests fifty times per second.
+/// Timeout of an answer. A running switch checks for requests fifty times per second.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Pending requests for the counters of a running switch.
@@ -24,13 +24,13 @@ pub struct Questions {
 }
 
 impl Questions {
-    /// A queue without requests.
+    /// Makes a queue without requests.
     pub fn new() -> Questions {
         let (to_switch, questions) = channel();
         Questions { requester: SnapshotRequester { to_switch }, questions }
     }
 
-    /// A handle for threads that request the counters.
+    /// Returns a handle for threads that request the counters.
     pub fn requester(&self) -> SnapshotRequester {
         self.requester.clone()
     }
@@ -38,23 +38,23 @@ impl Questions {
     /// Answers all pending requests.
     pub fn answer(&self, mut snapshot: impl FnMut() -> Snapshot) {
         while let Ok(question) = self.questions.try_recv() {
-            // A thread that no longer waits needs no answer.
+            // If the requesting thread no longer waits, no answer is needed.
             let _ = question.send(snapshot());
         }
     }
 }
 
-/// Requests counters from a switch of this process.
+/// A handle that requests counters from a switch in this process.
 #[derive(Clone, Debug)]
 pub struct SnapshotRequester {
     to_switch: Sender<Sender<Snapshot>>,
 }
 
 impl SnapshotRequester {
-    /// The counters of the switch.
+    /// Returns the counters of the switch.
     ///
     /// # Errors
-    /// The switch has ended, or is too busy.
+    /// The switch has exited, or is too busy.
     pub fn ask(&self) -> Result<Snapshot> {
         let (to_us, answer) = channel();
         self.to_switch.send(to_us).context("the switch has ended")?;
@@ -69,14 +69,14 @@ pub struct Control {
 }
 
 impl Control {
-    /// Listens on a socket, replacing one that a dead process has left.
+    /// Listens on a socket, replacing any socket left behind by a dead process.
     pub fn listen(path: &Path, switch: SnapshotRequester) -> Result<Control> {
         let listener = listen_unix(path, "--control")?;
         thread::Builder::new()
             .name("control".to_owned())
             .spawn(move || {
                 for stream in listener.incoming().flatten() {
-                    // Writing takes longer than counting, and the client may be slow: this thread does it
+                    // Writing takes longer than counting, and the client may be slow, so this thread writes
                     // instead of the switch.
                     if let Ok(snapshot) = switch.ask() {
                         let _ = answer_to(stream, &snapshot);
@@ -90,7 +90,7 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        // Another process may have removed it.
+        // Another process may have removed the socket.
         let _ = fs::remove_file(&self.path);
     }
 }

@@ -47,7 +47,7 @@ const QUEUES: &[QueueMetric] = &[
     ("depth_max_bytes", MetricKind::Gauge, "Queued bytes, maximum", |queue| queue.depth.max_bytes as f64),
 ];
 
-/// The counters as text.
+/// Formats the counters as text.
 pub fn text(snapshot: &Snapshot) -> String {
     let mut text = Text::new();
     let whole = [

@@ -18,13 +18,13 @@ use super::args::RunArgs;
 use super::control::{Control, Questions};
 use super::{prometheus, table};
 
-/// Assumed mean bytes of a queued frame, for sizing the memory.
+/// Assumed mean bytes of a queued frame, by which the memory is sized.
 const AVERAGE_FRAME_BYTES: u64 = 512;
 
-/// Minimum and maximum number of frames in memory: 8 MB and 512 MB with slots for the usual MTU.
+/// Minimum and maximum number of frames in memory: 8 MB and 512 MB with slots for the standard MTU.
 const HELD_FRAMES: (u64, u64) = (4_096, 262_144);
 
-/// Forwards frames until a signal ends it.
+/// Forwards frames until a signal ends the switch.
 pub fn run(args: &RunArgs) -> Result<()> {
     if args.ports.len() < 2 {
         bail!("a switch has two ports or more: name them, as in --ports sw0,sw1");
@@ -72,7 +72,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
         if let Some(path) = args.trace.as_deref().filter(|_| trace_wanted.swap(false, Ordering::Relaxed))
             && let Err(error) = write_trace(bridge, path)
         {
-            // Forwarding does not wait for this.
+            // Forwarding does not wait for this file.
             tracing::warn!("{error:#}");
         }
         stop.load(Ordering::Relaxed)

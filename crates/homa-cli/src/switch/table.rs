@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use homa_switch::{DepthSummary, PortSnapshot, Snapshot};
 
-/// The counters since the switch was created: a line for each port, and one for each queue that had traffic.
+/// Formats the counters since the switch was created, with a line per port and a line per queue that had
+/// traffic.
 pub fn whole(snapshot: &Snapshot) -> String {
     let mut text = head();
     for port in &snapshot.ports {
@@ -27,7 +28,7 @@ pub fn whole(snapshot: &Snapshot) -> String {
     text
 }
 
-/// The heading of [`line`].
+/// Returns the heading for [`line`].
 pub fn head() -> String {
     let mut text = String::new();
     let _ = writeln!(
@@ -38,7 +39,7 @@ pub fn head() -> String {
     text
 }
 
-/// Writes the line of a port or a queue.
+/// Writes the line for a port or a queue.
 pub fn line(text: &mut String, name: &str, cells: &[String; 6], depth: &DepthSummary) {
     let [received, frames, bytes, used, dropped, marked] = cells;
     let _ = writeln!(
@@ -48,7 +49,7 @@ pub fn line(text: &mut String, name: &str, cells: &[String; 6], depth: &DepthSum
     );
 }
 
-/// The cells of a port; `used` is the utilisation of its link.
+/// Returns the cells of a port. `used` is the utilization of the port's link.
 pub fn port_cells(port: &PortSnapshot, used: f64) -> [String; 6] {
     let sum =
         |of: fn(&homa_switch::QueueSnapshot) -> u64| port.queues.iter().map(of).sum::<u64>().to_string();
@@ -62,7 +63,7 @@ pub fn port_cells(port: &PortSnapshot, used: f64) -> [String; 6] {
     ]
 }
 
-/// The remaining counters that are not 0.
+/// Formats the remaining counters that are not 0.
 pub fn others(snapshot: &Snapshot) -> String {
     let of_ports = |of: fn(&PortSnapshot) -> u64| snapshot.ports.iter().map(of).sum::<u64>();
     let counts = [

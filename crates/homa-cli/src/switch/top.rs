@@ -17,7 +17,7 @@ pub fn run(args: &TopArgs) -> Result<()> {
     while args.count.is_none_or(|count| looks < count) {
         thread::sleep(Duration::from_nanos(args.interval));
         let now = match homa_switch::ask(&args.control) {
-            // The switch has ended while it was watched, which is no error.
+            // The switch has exited while it was being watched, which is not an error.
             Err(_) if looks > 0 && args.count.is_none() => return Ok(()),
             asked => asked?,
         };
@@ -42,8 +42,8 @@ fn screen(change: &Snapshot) -> String {
     text + &table::others(change) + "\n"
 }
 
-/// The difference of two snapshots. Depths remain those since the switch was created, since their
-/// distributions have no difference.
+/// Returns the difference of two snapshots. Depths remain those since the switch was created, since
+/// distributions cannot be subtracted.
 fn change(before: &Snapshot, now: &Snapshot) -> Snapshot {
     let time_ns = now.time_ns.saturating_sub(before.time_ns);
     let ports = now.ports.iter().zip(&before.ports).map(|(now, before)| {

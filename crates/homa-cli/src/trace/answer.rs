@@ -45,7 +45,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Opens the output, so that an error is found before the analysis.
+    /// Opens the output, so that an error is reported before the analysis.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -84,15 +84,15 @@ pub struct Link {
 }
 
 impl Link {
-    /// The rate, if it is given or can be derived from the traces.
+    /// Returns the rate, if it is given or can be derived from the traces.
     pub fn rate(&self, model: &Model) -> Option<LinkRate> {
         LinkRate::of(model, self.rate, self.overhead)
     }
 
-    /// The rate, for analyses that need it.
+    /// Returns the rate, for analyses that need it.
     ///
     /// # Errors
-    /// There are too few packets to derive it.
+    /// There are too few packets to derive the rate.
     pub fn needed(&self, model: &Model) -> Result<LinkRate> {
         self.rate(model).ok_or_else(|| anyhow!("too few packets to derive the links' rate: pass --rate"))
     }
@@ -122,7 +122,7 @@ impl LinkQuestion {
     }
 }
 
-/// A rate and its source, as a line of text.
+/// Formats a rate and its source as a line of text.
 pub fn rate_line(rate: Option<LinkRate>) -> String {
     let Some(rate) = rate else {
         return "Link rate: unknown, pass --rate".to_owned();
@@ -159,7 +159,7 @@ impl LoadedTraces {
         self.outputs.answer(&text.0, found)
     }
 
-    /// The error that an analysis is impossible, with the reason.
+    /// Returns the error that says why an analysis is impossible.
     pub fn missing_error(&self, why: MissingEvents) -> anyhow::Error {
         anyhow!("{}: {why}", self.files)
     }
@@ -170,19 +170,19 @@ impl LoadedTraces {
 pub struct Text(String);
 
 impl Text {
-    /// A line.
+    /// Adds a line.
     pub fn line(&mut self, text: impl AsRef<str>) {
         self.0.push_str(text.as_ref());
         self.0.push('\n');
     }
 
-    /// A table below its heading.
+    /// Adds a table below its heading.
     pub fn table(&mut self, heading: &str, table: &Table) {
         // Writing to a string cannot fail.
         let _ = write!(self.0, "\n{heading}\n{}", table.text());
     }
 
-    /// Adds the list of missing data and the reasons.
+    /// Adds a list of missing data with the reasons.
     pub fn missing_events(&mut self, missing_events: &[MissingEvents]) {
         for missing in missing_events {
             self.line(format!("\nnote: {missing}"));
@@ -190,7 +190,8 @@ impl Text {
     }
 }
 
-/// A table of percentiles: a row for each percentile, a column for each name. A missing value is `-`.
+/// Makes a table of percentiles, with one row per percentile and one column per name. A missing value is
+/// shown as `-`.
 pub fn percentiles(columns: &[(&str, Option<Percentiles>)], show: impl Fn(i64) -> String) -> Table {
     let mut head = vec!["<percentile"];
     head.extend(columns.iter().map(|(name, _)| *name));
@@ -204,12 +205,12 @@ pub fn percentiles(columns: &[(&str, Option<Percentiles>)], show: impl Fn(i64) -
     table
 }
 
-/// Nanoseconds as microseconds, or `-` without a value.
+/// Formats nanoseconds as microseconds, or as `-` without a value.
 pub fn format_us(ns: Option<i64>) -> String {
     ns.map_or_else(|| "-".to_owned(), us)
 }
 
-/// One percentile of values, if there are any.
+/// Returns one percentile of the values, if there are any.
 pub fn at(
     found: Option<Percentiles>,
     percentile: fn(Percentiles) -> i64,
@@ -218,7 +219,7 @@ pub fn at(
     found.map_or_else(|| "-".to_owned(), |found| show(percentile(found)))
 }
 
-/// A part of a whole in percent.
+/// Formats a part of a whole in percent.
 pub fn share(part: u64, whole: u64) -> String {
     if whole == 0 { "-".to_owned() } else { format!("{:.2} %", part as f64 * 100.0 / whole as f64) }
 }

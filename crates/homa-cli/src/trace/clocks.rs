@@ -69,7 +69,7 @@ struct Calibration {
     clock: &'static str,
     frequency_hz: u64,
     span_ns: u64,
-    /// `None` if the clock counts nanoseconds itself.
+    /// `None` if the clock itself counts nanoseconds.
     error_ppm: Option<f64>,
 }
 
@@ -120,7 +120,7 @@ fn table(measured: &[ClockMeasurement]) -> String {
     text
 }
 
-/// Nanoseconds by which a processor may read its counter before preceding instructions of the program.
+/// Nanoseconds by which a processor may read its counter ahead of preceding instructions of the program.
 const UNFENCED_NS: f64 = 50.0;
 
 fn processors(skews: &[Skew]) -> String {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use homa_report::chart::escape;
 
-/// A table whose first columns are words, and whose others are numbers.
+/// A table whose first columns contain words and whose other columns contain numbers.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     head: Vec<String>,
@@ -14,7 +14,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with this head; names that begin with `<` are of left-aligned columns.
+    /// Makes a table with this head. Names that begin with `<` denote left-aligned columns.
     pub fn new(head: &[&str]) -> Table {
         Table {
             head: head.iter().map(|name| name.trim_start_matches('<').to_owned()).collect(),
@@ -23,7 +23,7 @@ impl Table {
         }
     }
 
-    /// Adds a row, with as many cells as the head.
+    /// Adds a row with as many cells as the head has.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());
     }
@@ -33,7 +33,7 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// The table as text for a terminal.
+    /// Formats the table as text for a terminal.
     pub fn text(&self) -> String {
         let lines = || std::iter::once(&self.head).chain(&self.rows);
         let width = |column: usize| {
@@ -56,7 +56,7 @@ impl Table {
         out
     }
 
-    /// The table as HTML.
+    /// Formats the table as HTML.
     pub fn html(&self) -> String {
         let mut out = "<div class=\"scroll\"><table>\n".to_owned();
         for (tag, line) in std::iter::once(("th", &self.head)).chain(self.rows.iter().map(|row| ("td", row)))

@@ -35,7 +35,7 @@ pub struct DiffArgs {
     pub answer: Answer,
 }
 
-/// A value of both runs.
+/// The values of one quantity in both runs.
 struct Change {
     what: String,
     before: f64,
@@ -43,7 +43,7 @@ struct Change {
 }
 
 impl Change {
-    /// The ratio of the larger to the smaller value, as a logarithm; 0 if one of them is 0.
+    /// Returns the ratio of the larger to the smaller value, as a logarithm; 0 if one of them is 0.
     fn log_ratio(&self) -> f64 {
         if self.before > 0.0 && self.after > 0.0 { (self.after / self.before).ln().abs() } else { 0.0 }
     }
@@ -60,7 +60,7 @@ impl Change {
 /// A file cannot be read or written.
 pub fn run(args: &DiffArgs) -> Result<()> {
     let outputs = args.answer.outputs()?;
-    // One after the other, since each may be large.
+    // The runs are processed one after the other, since each may be large.
     let [before, after] = [of(&args.before, args)?, of(&args.after, args)?];
     let changes = by_size(&before.sizes, &after.sizes);
     let causes = by_cause(&before.sizes, &after.sizes);
@@ -83,7 +83,7 @@ fn of(path: &Path, args: &DiffArgs) -> Result<Summary> {
     Ok(Summary::of(explainer, costs, chosen))
 }
 
-/// Changes by message size, the largest first.
+/// Returns the changes by message size, the largest first.
 fn by_size(before: &[SizeSummary], after: &[SizeSummary]) -> Vec<Change> {
     let mut changes = Vec::new();
     for old in before {
@@ -103,7 +103,7 @@ fn by_size(before: &[SizeSummary], after: &[SizeSummary]) -> Vec<Change> {
     changes
 }
 
-/// Changes by cause, the largest first.
+/// Returns the changes by cause, the largest first.
 fn by_cause(before: &[SizeSummary], after: &[SizeSummary]) -> Vec<Change> {
     let mean = |sizes: &[SizeSummary], cause: Cause| {
         let rpcs: usize = sizes.iter().map(|size| size.rpcs).sum();

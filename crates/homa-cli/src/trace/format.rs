@@ -4,7 +4,7 @@ use homa_analysis::Model;
 use homa_analysis::model::Rpc;
 use homa_proto::wire::PacketType;
 
-/// Nanoseconds as microseconds with about three digits.
+/// Formats nanoseconds as microseconds with about three digits.
 pub fn us<N: Into<i128>>(ns: N) -> String {
     let ns = ns.into();
     let us = ns as f64 / 1e3;
@@ -20,7 +20,7 @@ pub fn packet_type(code: u8) -> &'static str {
     PacketType::ALL.iter().find(|kind| **kind as u8 == code).map_or("other", |kind| kind.name())
 }
 
-/// A time with its unit.
+/// Formats a time with its unit.
 pub fn time(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
@@ -30,13 +30,13 @@ pub fn time(ns: u64) -> String {
     }
 }
 
-/// A fraction as percent.
+/// Formats a fraction as percent.
 pub fn percent(share: f64) -> String {
     let percent = if share.is_finite() { share * 100.0 } else { 0.0 };
     if percent > 0.0 && percent < 9.95 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
 }
 
-/// A slowdown with about three digits.
+/// Formats a slowdown with about three digits.
 pub fn slowdown(value: f64) -> String {
     homa_report::number::brief(value)
 }
@@ -46,7 +46,7 @@ pub fn ends(model: &Model, rpc: &Rpc) -> String {
     format!("{} > {}", model.name(rpc.client), model.name(rpc.server))
 }
 
-/// The value at a percentile, 0 to 100, of sorted values.
+/// Returns the value at a percentile, 0 to 100, of sorted values.
 pub fn at<T: Copy>(sorted: &[T], percentile: f64) -> Option<T> {
     let rank = (percentile / 100.0 * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.clamp(1, sorted.len().max(1)) - 1).copied()

@@ -1,4 +1,4 @@
-//! Options that name trace files, and reading, checking and aligning the traces.
+//! Options that name trace files, and functions that read, check and align the traces.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -31,18 +31,18 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// Reads all traces, each node once, regardless of their alignment.
+    /// Reads all traces, regardless of their alignment. Each node may occur only once.
     ///
     /// # Errors
-    /// A file is no trace, is damaged, or does not match the others.
+    /// A file is not a trace, is damaged, or does not match the others.
     pub fn read(&self) -> Result<Vec<Dump>> {
         Ok(files::read_together(&self.files)?)
     }
 
-    /// How the clocks of these traces are compared.
+    /// Determines how the clocks of these traces are compared.
     ///
     /// # Errors
-    /// The reference does not exist.
+    /// The reference node does not exist.
     fn choice(&self, dumps: &[Dump]) -> Result<ClockChoice> {
         let named = |name: &String| nodes_named(dumps.iter().map(|dump| &*dump.node.name), name);
         let reference = self.reference.as_ref().map(named).transpose().map_err(of_option("--reference"))?;
@@ -53,15 +53,15 @@ impl Inputs {
         })
     }
 
-    /// Compares the clocks, without changing the traces.
+    /// Compares the clocks without changing the traces.
     ///
     /// # Errors
-    /// The reference does not exist.
+    /// The reference node does not exist.
     pub fn clocks(&self, dumps: &[Dump]) -> Result<Clocks> {
         Ok(self.choice(dumps)?.clocks(dumps))
     }
 
-    /// Reads all traces, aligns those that are not yet aligned, and prints doubts on standard error.
+    /// Reads all traces, aligns those that are not aligned yet, and prints warnings on standard error.
     ///
     /// # Errors
     /// Those of [`Inputs::read`] and [`Inputs::clocks`].
@@ -89,15 +89,15 @@ impl fmt::Display for Inputs {
     }
 }
 
-/// The error for an option that names an unknown node.
+/// Returns the error for an option that names an unknown node.
 pub fn of_option(option: &str) -> impl Fn(UnknownNode) -> anyhow::Error + '_ {
     move |error| anyhow!("{option}: {error}")
 }
 
-/// Numbers of the nodes that `--node` names.
+/// Returns the numbers of the nodes that `--node` names.
 ///
 /// # Errors
-/// There is no node of this name.
+/// There is no node with this name.
 pub fn node_option(model: &Model, name: &str) -> Result<Vec<usize>> {
     model.nodes_named(name).map_err(of_option("--node"))
 }

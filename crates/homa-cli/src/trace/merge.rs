@@ -1,4 +1,4 @@
-//! `homa trace merge`: aligns the clocks of many nodes, and writes one file.
+//! `homa trace merge`: aligns the clocks of many nodes and writes one file.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

@@ -47,7 +47,7 @@ pub fn run(args: &PrioritiesArgs) -> Result<()> {
     opened.answer(&text, &found)
 }
 
-/// Lines about the priorities of received packets.
+/// Returns lines about the priorities of received packets.
 fn received(found: &Priorities) -> Vec<String> {
     let mut lines = Vec::new();
     if found.compared > 0 {

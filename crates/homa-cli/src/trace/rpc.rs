@@ -19,9 +19,9 @@ use super::load::Inputs;
 use super::select::BaselineArgs;
 use super::tail::amounts;
 
-/// Maximum number of competing flows listed for a packet.
+/// Maximum number of competing flows to list for a packet.
 const COMPETING_RPCS: usize = 8;
-/// Maximum number of packets whose surroundings are shown.
+/// Maximum number of packets whose competing packets are shown.
 const PACKETS: usize = 3;
 
 #[derive(Args, Clone, Debug)]
@@ -112,13 +112,13 @@ fn heading(model: &Model, rpc: &Rpc, cost: Option<&Cost>) -> String {
     )
 }
 
-/// Microseconds since the start of the RPC.
+/// Formats a time as microseconds since the start of the RPC.
 fn since(rpc: &Rpc, ns: u64) -> String {
     let start = rpc.start.ns().unwrap_or(0);
     format!("{:.2}", (ns as f64 - start as f64) / 1e3)
 }
 
-/// The critical path as a table.
+/// Returns the critical path as a table.
 pub fn spans(model: &Model, rpc: &Rpc, path: &Path) -> Table {
     let mut table = Table::new(&["at us", "us", "<cause", "<where", "<packet"]);
     for span in &path.spans {
@@ -138,7 +138,7 @@ fn named(packet: &Packet) -> String {
     format!("{} {}{again}", packet_type(packet.packet_type), packet.offset)
 }
 
-/// The packets on the path that waited longest for other packets, the longest first.
+/// Returns the packets on the path that waited longest for other packets, the longest wait first.
 fn longest<'m>(model: &'m Model, rpc: &Rpc, path: &Path) -> Vec<&'m Packet> {
     let waits = |span: &&Span| {
         matches!(
@@ -162,8 +162,8 @@ fn longest<'m>(model: &'m Model, rpc: &Rpc, path: &Path) -> Vec<&'m Packet> {
     packets.filter(|packet| model.rpcs[packet.rpc as usize].id == rpc.id).collect()
 }
 
-/// The earliest time at which a packet could have been sent: its message existed, and the preceding packet
-/// was sent.
+/// Returns the earliest time at which a packet could have been sent: when its message existed and the
+/// preceding packet had been sent.
 fn ready(model: &Model, rpc: &Rpc, packet: &Packet) -> ModelTime {
     let message = rpc.message(packet.direction);
     let before = model.data_of(message).iter().rev().find(|other| other.offset < packet.offset);
@@ -253,7 +253,7 @@ fn events(model: &Model, rpc: &Rpc, most: usize) -> Table {
     table
 }
 
-/// The arguments of an event as text.
+/// Formats the arguments of an event as text.
 fn event_arguments(model: &Model, node: NodeId, record: &Record) -> String {
     use EventKind as Kind;
     let (a, b) = (record.a, record.b);

@@ -76,15 +76,15 @@ pub struct SelectionArgs {
 }
 
 impl SelectionArgs {
-    /// The selected RPCs.
+    /// Returns the selected RPCs.
     ///
     /// # Errors
-    /// The filter's node does not exist.
+    /// There is no node with the filter's name.
     pub fn selection<'m>(&self, model: &'m Model) -> Result<Selection<'m>> {
         self.filter.selection(model, self.against.to_baseline())
     }
 
-    /// The selected RPCs, for analyses that need at least one.
+    /// Returns the selected RPCs, for analyses that need at least one.
     ///
     /// # Errors
     /// Those of [`SelectionArgs::selection`], or no complete RPC is selected.

@@ -52,7 +52,7 @@ pub fn run(args: &SummaryArgs) -> Result<()> {
     outputs.answer(&text, &to_json(explainer, &summary))
 }
 
-/// The totals in two lines.
+/// Formats the totals in two lines.
 pub fn totals(model: &Model, summary: &Summary) -> String {
     let events: u64 = summary.nodes.iter().map(|node| node.events).sum();
     let overwritten: u64 = summary.nodes.iter().map(|node| node.overwritten).sum();
@@ -75,7 +75,7 @@ pub fn totals(model: &Model, summary: &Summary) -> String {
     )
 }
 
-/// The nodes as a table.
+/// Returns the nodes as a table.
 pub fn nodes(model: &Model, summary: &Summary) -> Table {
     let mut table = Table::new(&[
         "<node",
@@ -123,7 +123,7 @@ fn kind(kind: NodeKind) -> &'static str {
     }
 }
 
-/// Durations and slowdowns by size.
+/// Returns durations and slowdowns by size.
 pub fn sizes(sizes: &[SizeSummary]) -> Table {
     let mut table = Table::new(&[
         "bytes up to",
@@ -157,7 +157,7 @@ pub fn sizes(sizes: &[SizeSummary]) -> Table {
     table
 }
 
-/// A size class as JSON.
+/// Returns a size class as JSON.
 pub fn size_json(size: &SizeSummary) -> Value {
     let [p50, p99, max] = size.duration_ns;
     let [slow50, slow99, slow_max] = size.slowdown;

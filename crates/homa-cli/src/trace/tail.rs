@@ -84,7 +84,7 @@ fn head(out: &mut String, tail: &Tail, slowdowns: &[f64], percentile: f64) {
     ));
 }
 
-/// One line that names the main cause, and one with the remedy.
+/// Formats one line that names the main cause, and another with the remedy.
 pub fn verdict(model: &Model, tail: &Tail) -> String {
     let Some(main) = tail.main_cause() else {
         return "Main cause: none; nothing was slower than its best.\n".to_owned();
@@ -105,7 +105,7 @@ pub fn verdict(model: &Model, tail: &Tail) -> String {
     )
 }
 
-/// The causes of the tail as a table, the largest first.
+/// Returns the causes of the tail as a table, the largest first.
 pub fn causes(model: &Model, tail: &Tail) -> Table {
     let mut table = Table::new(&[
         "<cause",
@@ -141,7 +141,7 @@ fn sites_of(tail: &Tail, cause: Cause) -> impl Iterator<Item = &(Site, u64)> {
     tail.sites.iter().filter(move |(site, ns)| site.cause == cause && *ns > 0)
 }
 
-/// The slowest RPCs as a table.
+/// Returns the slowest RPCs as a table.
 pub fn worst(model: &Model, tail: &Tail, count: usize) -> Table {
     let mut table = Table::new(&[
         "<RPC",
@@ -179,7 +179,7 @@ fn main_cause(case: &Case) -> (Cause, f64) {
     (cause, ns as f64 / case.extra.total().max(1) as f64)
 }
 
-/// Missing data of the traces, and where their time is counted instead.
+/// Returns notes on data missing from the traces, and on where the time is counted instead.
 pub fn notes(explainer: &Explainer<'_>) -> Vec<String> {
     let gaps = explainer.gaps();
     let mut notes = Vec::new();
@@ -210,7 +210,7 @@ pub fn notes(explainer: &Explainer<'_>) -> Vec<String> {
     notes
 }
 
-/// Nanoseconds by cause as JSON.
+/// Returns nanoseconds by cause as JSON.
 pub fn amounts(amounts: &Amounts) -> Value {
     let pairs = Cause::ALL.iter().filter(|cause| amounts[**cause] > 0);
     Value::Object(pairs.map(|cause| (cause.name().to_owned(), json!(amounts[*cause]))).collect())

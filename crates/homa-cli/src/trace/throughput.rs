@@ -8,11 +8,11 @@ use homa_report::units::duration_ns;
 use super::answer::{Question, Text, share};
 use super::columns::Table;
 
-/// Characters of bars, by height.
+/// Characters for bars, by height.
 const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// Number of bars in a line, next to the numbers.
 const LINE: usize = 48;
-/// Maximum number of intervals to print individually; use JSON for more.
+/// Maximum number of intervals to print individually. For more, there is the JSON output.
 const PRINTED: usize = 2_000;
 
 #[derive(Args, Clone, Debug)]
@@ -102,7 +102,7 @@ fn intervals(found: &Throughput, node: &NodeThroughput) -> Table {
     table
 }
 
-/// A line of bars, each the mean of as many intervals as are needed to fit all.
+/// Draws a line of bars. Each bar is the mean of as many intervals as are needed to fit all of them.
 fn bars(bytes: &[u64], highest: u64) -> String {
     let each = bytes.len().div_ceil(LINE).max(1);
     let bar = |part: &[u64]| {

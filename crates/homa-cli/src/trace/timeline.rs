@@ -48,7 +48,7 @@ pub fn run(args: &TimelineArgs) -> Result<()> {
     outputs.answer(&text, &json!({ "rpcs": timeline.rpcs, "bands": bands }))
 }
 
-/// The stages as a table, with client and server for each band.
+/// Returns the stages as a table, with the client and the server for each band.
 pub fn table(timeline: &Timeline) -> Table {
     let mut table = Table::new(&[
         "<stage",

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use homa_report::units::duration_ns;
 
-/// Shorter intervals would show noise, and cost the processes more than they show.
+/// Minimum interval. A shorter one would show noise, and would cost the observed processes more than it
+/// reveals.
 const SHORTEST_INTERVAL_NS: u64 = 100_000_000;
 
 #[derive(Args, Clone, Debug)]

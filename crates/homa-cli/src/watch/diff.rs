@@ -35,7 +35,7 @@ fn since_last_time(args: &DiffArgs, source: &Source) -> Result<()> {
         )
     });
     show(args, &changes, first)?;
-    // Saved only after printing: a change that could not be printed appears again next time.
+    // Save the snapshot only after printing. A change that could not be printed then appears again next time.
     state.keep(&now)
 }
 

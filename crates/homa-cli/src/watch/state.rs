@@ -15,7 +15,7 @@ pub struct State {
 }
 
 impl State {
-    /// The file `chosen`, or the default one for this address.
+    /// Returns the file `chosen`, or the default file for this address.
     ///
     /// # Errors
     /// There is no home directory, or the file cannot be written.
@@ -44,10 +44,10 @@ impl State {
         &self.path
     }
 
-    /// The last snapshot; `None` if there is none yet.
+    /// Returns the last snapshot, or `None` if there is none yet.
     ///
     /// # Errors
-    /// The file is damaged, or belongs to another address.
+    /// The file is damaged, or belongs to a different address.
     pub fn last(&self, addr: &MetricsAddr) -> Result<Option<Scrape>> {
         let path = self.path.display();
         if !self.path.exists() {
@@ -66,14 +66,14 @@ impl State {
         Ok(Some(scrape))
     }
 
-    /// Saves this snapshot for the next time.
+    /// Saves this snapshot for the next comparison.
     pub fn keep(&self, scrape: &Scrape) -> Result<()> {
         Output::check(&self.path)?.write(scrape.to_file().as_bytes())
     }
 }
 
 fn usual(addr: &MetricsAddr, state_home: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
-    // By the XDG specification, relative paths are ignored.
+    // The XDG specification requires that relative paths be ignored.
     let absolute = |path: OsString| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
     let base = state_home
         .and_then(absolute)

@@ -19,7 +19,7 @@ pub fn run(args: &TopArgs) -> Result<()> {
     let mut updates = 0;
     while count.is_none_or(|count| updates < count) {
         thread::sleep(Duration::from_nanos(args.interval));
-        // A process that does not answer is shown as unreachable.
+        // A process that does not respond is shown as unreachable.
         top.update();
         if args.json {
             output::print(top.json()?.as_bytes())?;
@@ -31,7 +31,7 @@ pub fn run(args: &TopArgs) -> Result<()> {
     Ok(())
 }
 
-/// Width of the terminal in characters; a fixed width if standard output is a file.
+/// Returns the width of the terminal in characters, or a fixed width if standard output is a file.
 fn width() -> usize {
     let out = stdout();
     let size = if out.is_terminal() { rustix::termios::tcgetwinsize(&out).ok() } else { None };

@@ -1,4 +1,4 @@
-//! Shared by the tests of the binary.
+//! Helpers shared by the tests of the binary.
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use std::process::{Command, Output, Stdio};
@@ -7,7 +7,7 @@ pub use homa_testkit::Scratch;
 
 pub mod traces;
 
-/// The binary with these arguments and an empty standard input.
+/// Returns the binary as a command with these arguments and an empty standard input.
 pub fn homa<'a>(words: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_homa"));
     command.args(words).stdin(Stdio::null());
@@ -23,8 +23,8 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Whether a bench reports a missing value because the machine was busy, and not for lack of a resource. The
-/// next run may have the value: the test is not counted as skipped.
+/// Returns whether a bench reports a missing value because the machine was busy rather than for lack of a
+/// resource. The next run may have the value, so the test is not counted as skipped.
 pub fn is_busy(why: &str) -> bool {
     let reasons = [
         "forwarded nothing",
@@ -36,8 +36,8 @@ pub fn is_busy(why: &str) -> bool {
     reasons.iter().any(|reason| why.contains(reason))
 }
 
-/// Checks exit code 2, an empty standard output, and one line of error that begins with our name and contains
-/// `part`.
+/// Checks for exit code 2, an empty standard output, and one error line that begins with the program's name
+/// and contains `part`.
 pub fn assert_output_refused(words: &[&str], output: &Output, part: &str) {
     let text = stderr(output);
     assert_eq!(output.status.code(), Some(2), "{words:?}: {text}");

@@ -18,14 +18,14 @@ pub fn write(scratch: &Scratch, name: &str, dump: &Dump) {
     dump.write(&mut out).expect("written");
 }
 
-/// The JSON result of `homa trace merge`.
+/// Returns the JSON result of `homa trace merge`.
 pub fn merged(words: &[&str]) -> Value {
     let output = run(["trace", "merge"].iter().chain(words).chain(&["--json", "-"]).copied());
     assert!(output.status.success(), "{}", stderr(&output));
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// Offsets in nanoseconds and drifts in parts per million of the hosts, by number.
+/// Returns the injected offset in nanoseconds and drift in parts per million of the host with this number.
 pub fn planted(host: usize) -> (i64, f64) {
     let sign = if host.is_multiple_of(2) { 1 } else { -1 };
     (sign * 1_000_000_007 * host as i64, sign as f64 * 13.7 * host as f64)

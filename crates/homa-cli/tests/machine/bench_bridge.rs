@@ -1,5 +1,5 @@
-//! `homa bench bridge` from the user's view: its errors, and, as root, that every variant gives values or a
-//! reason.
+//! Tests `homa bench bridge` from the user's point of view: its errors and, as root, that each variant gives
+//! either values or a reason.
 
 use std::process::Output;
 
@@ -30,7 +30,7 @@ fn every_variant_gives_values_or_says_why_not() {
     let words = format!("--duration 30 --repetitions 1 --out {}", scratch.path(""));
     let output = bench(&words);
     if !output.status.success() {
-        // Without root, without `ip`, or without namespaces.
+        // This happens without root, without `ip`, or without namespaces.
         assert_output_refused(&[&words], &output, "");
         return homa_testkit::skip(stderr(&output).trim());
     }
@@ -53,7 +53,7 @@ fn every_variant_gives_values_or_says_why_not() {
             continue;
         }
         measured += 1;
-        // A thread that got no processor for the 30 ms of a measurement has moved nothing.
+        // A thread that was not scheduled during the 30 ms of a measurement has forwarded nothing.
         let has_moved = |row: &Value| row["mpps"]["median"].as_f64() > Some(0.0);
         let mut values = vec![&row["mpps"]["median"], &row["flow_mpps"]["median"]];
         values.extend(has_moved(&rows[0]).then_some(&row["ratio"]["median"]));

@@ -1,4 +1,4 @@
-//! The binary in Linux Homa's UDP form, between two network namespaces.
+//! Tests the binary with Linux Homa's UDP encapsulation, between two network namespaces.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -40,7 +40,8 @@ fn a_call_reaches_its_server_and_says_where_there_is_none() {
     let (_server, _) = Serve::start(&namespaces[1], "serve --linux-udp --protocol homa");
     let call =
         |from: usize, to: &str| run(&namespaces[from], &format!("call --driver linux-udp {to} --text hello"));
-    // Both IP versions from another machine, and from the server's own, whose port it shares.
+    // Calls with both IP versions from another machine and from the server's own machine, with which the
+    // client shares the port.
     for (from, to) in [(0, V4[1]), (0, V6[1]), (1, "127.0.0.1"), (1, V4[1])] {
         let output = call(from, &format!("{}:9/99", host(to)));
         assert_clean(&output);
@@ -53,13 +54,13 @@ fn a_call_reaches_its_server_and_says_where_there_is_none() {
         "{}",
         stderr(&output)
     );
-    // A host of this project over UDP is answered at its own port.
+    // A host of this project that uses UDP gets its answer at its own port.
     let output = run(&namespaces[0], &format!("call {}:54321/99 --text hello", V4[1]));
     assert_clean(&output);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "hello\n");
 }
 
-/// Frames of all devices of a namespace, as a capture file.
+/// Captures the frames of all devices in a namespace to a capture file.
 struct Capture {
     over: Arc<AtomicBool>,
     thread: JoinHandle<Vec<u8>>,
@@ -75,7 +76,7 @@ impl Capture {
             let wire = socket(AddressFamily::PACKET, SocketType::RAW, all).expect("a packet socket");
             set_socket_timeout(&wire, Timeout::Recv, Some(Duration::from_millis(20))).expect("a timeout");
             thread::spawn(move || {
-                // The header of the format: microseconds, Ethernet.
+                // The header of the file format: microseconds, Ethernet.
                 let mut file = vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0];
                 file.extend([65_535_u32, 1].iter().flat_map(|word| word.to_le_bytes()));
                 let mut frame = vec![0; 65_536];
@@ -103,7 +104,7 @@ impl Capture {
 
 fn captured(scratch: &Scratch) -> Option<PathBuf> {
     let namespaces = pair(1_500)?;
-    // With segmentation offload, a veth has datagrams that a network card would divide.
+    // With segmentation offload, datagrams that a network card would divide cross a veth undivided.
     for (device, namespace) in ["v0", "v1"].into_iter().zip(&namespaces) {
         namespace.run(move || put_offloads_off(device).expect("the veth takes it"));
     }
@@ -120,7 +121,7 @@ fn captured(scratch: &Scratch) -> Option<PathBuf> {
     Some(file)
 }
 
-/// WIRE-27: port 54321 at both ends, and packets that `homa decode` and Wireshark take for whole.
+/// WIRE-27: both ends use port 54321, and `homa decode` and Wireshark find that all packets are complete.
 #[test]
 fn a_capture_has_only_whole_packets_from_port_to_port() {
     let scratch = Scratch::new("linux-udp-capture");
@@ -138,7 +139,8 @@ fn a_capture_has_only_whole_packets_from_port_to_port() {
     dissected_whole(&file, kinds.values().sum());
 }
 
-/// tshark finds as many packets in the file, none of them malformed, and all with right checksums.
+/// Checks that tshark finds the same number of packets in the file, none malformed, all with correct
+/// checksums.
 fn dissected_whole(file: &Path, packets: usize) {
     let tshark = |filter: &str| {
         let mut command = Command::new("tshark");

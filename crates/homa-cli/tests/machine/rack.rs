@@ -1,4 +1,4 @@
-//! A rack on this machine, built, used and removed as by a user.
+//! Builds, uses and removes a rack on this machine, as a user would.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{BufRead, BufReader};
@@ -20,11 +20,11 @@ fn run(words: &str) -> Output {
     homa(words).output().expect("the binary runs")
 }
 
-/// A rack that is removed with the test.
+/// A rack that is removed at the end of the test.
 struct Rack(String);
 
 impl Rack {
-    /// `None`, with the reason printed, if namespaces are not permitted.
+    /// Returns `None`, and prints the reason, if namespaces are not permitted.
     fn up(name: &str, options: &str) -> Option<Rack> {
         let name = format!("{name}-{}", std::process::id());
         let output = run(&format!("rack up --name {name} {options}"));
@@ -63,8 +63,8 @@ impl Drop for Rack {
     }
 }
 
-/// Checks that the experiment ran to its end. Exit code 1 means that RPCs failed: on a busy machine, a host
-/// without a processor for seconds is a silent peer, which is no defect of the experiment.
+/// Checks that the experiment ran to its end. Exit code 1 means that RPCs failed. On a busy machine, a host
+/// that gets no processor for seconds is a silent peer, which is not a defect of the experiment.
 fn assert_ran(output: &Output) {
     assert!(matches!(output.status.code(), Some(0 | 1)), "{:?}: {}", output.status, stderr(output));
 }
@@ -76,11 +76,11 @@ fn kill(pid: u64) {
 
 fn lives(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // A zombie has ended.
+    // A zombie counts as ended.
     !stat.is_empty() && !stat.contains(") Z ")
 }
 
-/// Whether a child of this process has these words in its command line.
+/// Returns whether a child of this process has these words in its command line.
 fn has_child(pid: u32, words: &str) -> bool {
     let path = format!("/proc/{pid}/task/{pid}/children");
     let children = std::fs::read_to_string(path).unwrap_or_default();
@@ -130,7 +130,7 @@ fn hosts_reach_each_other_and_nothing_is_left() {
     let output = rack.down();
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(server.wait().is_ok());
-    // It ends just after it has released its name.
+    // It ends shortly after it has released its name.
     while lives(keeper) {}
     assert_eq!(devices(), before);
     assert_output_refused(&["rack", "status"], &run(&format!("rack status --name {}", rack.0)), "no rack");
@@ -174,7 +174,7 @@ fn a_pulled_cable_stops_calls_and_a_plugged_one_lets_them_go_on() {
 }
 
 /// The verdict itself depends on free processors, which a busy machine lacks. Unit tests of the delays check
-/// it.
+/// the verdict.
 #[test]
 fn probes_of_all_priorities_cross_a_rack_beside_the_load() {
     let Some(rack) = Rack::up("probe", "--hosts 4 --rate 20mbit --buffer 200ms") else { return };
@@ -190,7 +190,7 @@ fn probes_of_all_priorities_cross_a_rack_beside_the_load() {
         .map(|host| {
             let words = format!("{host} -- {program} doctor probe 10.146.0.1");
             let probe = rack.exec(&words).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-            // The first host to connect probes.
+            // The first host that connects sends the probes.
             assert!(line().ends_with(" is there"));
             probe.expect("it starts")
         })
@@ -232,11 +232,11 @@ fn what_a_crash_leaves_is_cleared_away() {
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(sleeper.wait().is_ok_and(|status| !status.success()));
     assert_output_refused(&["rack", "down"], &rack.down(), "no rack");
-    // The name of the rack is free again.
+    // The name of the rack is available again.
     assert!(run(&format!("rack up --name {} --hosts 2 --switch linux-bridge", rack.0)).status.success());
 }
 
-/// The command runs as a user other than root, in a user namespace.
+/// The command is run by a user other than root, in a user namespace.
 #[test]
 fn a_user_without_privileges_has_racks_too() {
     let scratch = Scratch::new("user-rack");
@@ -275,7 +275,7 @@ fn a_user_without_privileges_has_racks_too() {
     assert!(!as_nobody("rack status").status.success());
 }
 
-/// The user without privileges, whose number is the same on all systems.
+/// The unprivileged user whose number is the same on all systems.
 const NOBODY: u32 = 65_534;
 
 #[test]
@@ -298,20 +298,21 @@ fn a_rack_in_the_foreground_ends_with_ctrl_c() {
     assert!(!Path::new("/run/homa-rack").join(&name).exists());
 }
 
-/// A short experiment on four hosts; `None`, with the reason printed, if namespaces are not permitted.
+/// Runs a short experiment on four hosts. Returns `None`, and prints the reason, if namespaces are not
+/// permitted.
 fn experiment(options: &str) -> Option<Command> {
     // Checks that a rack can be built.
     drop(Rack::up("probe", "--hosts 2 --switch linux-bridge")?);
     Some(homa(&format!("rack run vs-tcp --hosts 4 --rate 50mbit --warmup 0.2 --repetitions 1 {options}")))
 }
 
-/// Whether racks remain of an experiment with this process id.
+/// Returns whether any rack remains of an experiment with this process ID.
 fn left_by(pid: u32) -> bool {
     run(&format!("rack status --name run-{pid}")).status.success()
         || Path::new("/run/homa-rack").join(format!("run-{pid}")).exists()
 }
 
-/// The processes of an experiment in the hosts of a rack.
+/// Returns the processes of an experiment in the hosts of a rack.
 fn agents(rack: &Value) -> Vec<u64> {
     let pids = rack["processes"].as_array().expect("processes").iter().filter_map(Value::as_u64);
     let is_agent = |pid: &u64| {
@@ -321,7 +322,7 @@ fn agents(rack: &Value) -> Vec<u64> {
     pids.filter(is_agent).collect()
 }
 
-/// Frames that the switch sent to a host.
+/// Returns the number of frames that the switch sent to a host.
 fn forwarded(rack: &Value) -> u64 {
     let queues = rack["switch_stats"]["ports"][0]["queues"].as_array().into_iter().flatten();
     queues.filter_map(|queue| queue["frames"].as_u64()).sum()
@@ -361,8 +362,8 @@ fn homa_and_tcp_are_compared_on_four_hosts() {
         assert!(run["rpcs"].as_u64().is_some_and(|count| count > 100), "{run}");
         assert_eq!((&run["lost"], &run["duplicated"]), (&0.into(), &0.into()), "{run}");
     }
-    // Both had the same messages to send, if not the time to send them all. The measured times may differ by
-    // microseconds.
+    // Both protocols had the same messages to send, though perhaps not the time to send all of them. The
+    // measured times may differ by microseconds.
     let due = |run: &Value| ["started", "unsent"].map(|name| run[name].as_f64().expect("a number"));
     let due = |run: &Value| due(run).iter().sum::<f64>();
     assert!((due(&runs[0]) / due(&runs[1]) - 1.0).abs() < 0.05, "{runs:?}");
@@ -373,7 +374,7 @@ fn homa_and_tcp_are_compared_on_four_hosts() {
     assert_traces_agree(&files.iter().map(|file| traces.path(file)).collect::<Vec<_>>());
 }
 
-/// The common options of the tests of cells.
+/// Options shared by the tests of cells.
 const CELL: &str = "--hosts 3 --max-message 20000 --load 0.2 --warmup 0.05 --sim never";
 
 #[test]
@@ -410,7 +411,7 @@ fn every_cell_has_a_rack_of_its_own_and_a_row_in_the_table() {
         };
         let all: [Value; 3] = [Value::Null, "cubic".into(), "reno".into()];
         assert_eq!((ways(&cell["runs"]), ways(&row["tcp"])), (all.to_vec(), all[1..].to_vec()));
-        // Each repetition lists the contenders in the same order, although they ran in another.
+        // Each repetition lists the contenders in the same order, although they ran in different orders.
         assert_eq!(ways(&cell["repetitions"]), [all.clone(), all].concat());
         assert!(
             row["tcp"]
@@ -421,7 +422,7 @@ fn every_cell_has_a_rack_of_its_own_and_a_row_in_the_table() {
         assert!(
             cell["runs"]
                 .as_array()
-                // On a busy machine, the runs of one protocol may have got no processor.
+                // On a busy machine, the runs of one protocol may not have been scheduled.
                 .is_some_and(|runs| runs.iter().any(|run| run["rpcs"].as_u64() > Some(20))),
             "{cell}"
         );
@@ -463,7 +464,7 @@ fn a_cell_that_fails_is_named_and_the_others_are_kept() {
     assert!(!left_by(pid));
 }
 
-/// Records that occur once for each direction, and their times, by kind, RPC and arguments.
+/// Records that occur only once per direction, with their times, by kind, RPC and arguments.
 type UniqueRecords = HashMap<(u16, u64, u32, u32), (Record, u64)>;
 
 fn seen(file: &String) -> UniqueRecords {
@@ -475,13 +476,13 @@ fn seen(file: &String) -> UniqueRecords {
             twice.insert(key);
         }
     }
-    // A retransmitted packet, or an id that two hosts have, gives no one-way time.
+    // A retransmitted packet, or an ID used by two hosts, does not determine a one-way time.
     seen.retain(|key, _| !twice.contains(key));
     seen
 }
 
-/// Checks that the hosts' packets are those of the switch, whose file is the last, and that the events are in
-/// order.
+/// Checks that the hosts' packets match those of the switch, whose file is the last one, and that the events
+/// are in order.
 fn assert_traces_agree(files: &[String]) {
     let (switch, hosts) = files.split_last().expect("files");
     let switch = seen(switch);
@@ -515,12 +516,13 @@ fn assert_traces_agree(files: &[String]) {
 /// Experiments with published results.
 const PUBLISHED: [&str; 4] = ["config", "client-threads", "server-ports", "starve"];
 
-/// Whether a load had responses. On a busy machine, a load of 0.2 s whose hosts got no processor has none.
+/// Returns whether a load had responses. On a busy machine, a load of 0.2 s has none if its hosts were not
+/// scheduled.
 fn has_carried(load: &Value) -> bool {
     load["score"]["rpcs_per_s"].as_f64().expect("a rate") > 0.0
 }
 
-/// The common part of the results of all experiments, and the number of loads of each.
+/// Checks the parts common to the results of all experiments, and the number of loads in each.
 #[test]
 fn every_experiment_ends_with_results() {
     let Some(rack) = Rack::up("all", "--hosts 3 --rate 50mbit --switch linux-bridge") else { return };
@@ -553,7 +555,7 @@ fn every_experiment_ends_with_results() {
     }
 }
 
-/// These experiments build a rack for each value.
+/// These experiments build a separate rack for each value.
 #[test]
 fn a_rack_is_built_for_each_value_that_takes_one() {
     if Rack::up("probe2", "--hosts 2 --switch linux-bridge").is_none() {
@@ -598,7 +600,7 @@ fn causes_are_planted_one_at_a_time_and_each_run_has_its_verdict() {
     assert_eq!(planted, ["none", "hog", "stop", "none-long", "queue", "pacer", "windows", "loss"]);
     assert!(runs.iter().all(|run| run["rpcs"].as_u64() > Some(0) && run["cause"].is_string()), "{results}");
     assert_eq!(runs[0]["found"], false, "nothing was planted");
-    // The evidence of a run is kept.
+    // The traces of a run are kept as evidence.
     let lost = run(&format!("trace lost {} --json -", traces.join("loss-1").display()));
     assert_eq!(lost.status.code(), Some(0), "{}", stderr(&lost));
     std::fs::remove_dir_all(&traces).expect("the traces");
@@ -608,7 +610,7 @@ fn causes_are_planted_one_at_a_time_and_each_run_has_its_verdict() {
 #[test]
 fn flows_cross_a_router_under_each_policy_and_nothing_is_left() {
     let before = devices();
-    // In a user namespace nobody may load programs.
+    // In a user namespace, no user may load programs.
     let policies: &[&str] = if rustix::process::geteuid().is_root() {
         &["none", "rps", "rss-hash", "sparse"]
     } else {
@@ -620,7 +622,7 @@ fn flows_cross_a_router_under_each_policy_and_nothing_is_left() {
     );
     let output = run(&words);
     let said = stderr(&output);
-    // Only root of the first user namespace may set the processors of received packets.
+    // Only root in the initial user namespace may configure RPS (`rps_cpus`).
     let needs = ["namespace", "cannot run `ip`", "rps_cpus: Operation not permitted"];
     if output.status.code() != Some(0) && needs.iter().any(|part| said.contains(part)) {
         return homa_testkit::skip(said);
@@ -628,7 +630,7 @@ fn flows_cross_a_router_under_each_policy_and_nothing_is_left() {
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(said.contains("Published"), "{said}");
     let results: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    // If no program translates addresses, the result reports it.
+    // If no program can translate addresses, the result says so.
     assert_eq!(results["config"]["nat"].is_null(), said.contains("only routes"));
     let all = results["results"].as_array().expect("results");
     let measured: Vec<_> = all.iter().map(|one| (one["policy"].as_str(), one["flows"].as_u64())).collect();
@@ -637,7 +639,7 @@ fn flows_cross_a_router_under_each_policy_and_nothing_is_left() {
     for one in all {
         for direction in ["forward", "backward", "sum"] {
             let runs = one[direction]["runs"].as_array().expect("runs");
-            // On a busy machine, a run whose flows got no processor has transferred nothing.
+            // On a busy machine, a run whose flows were not scheduled has transferred nothing.
             assert!(runs.len() == 2 && runs.iter().all(|run| run.as_f64() >= Some(0.0)), "{one}");
             assert!(runs.iter().any(|run| run.as_f64() > Some(0.0)), "{one}");
         }
@@ -663,8 +665,8 @@ fn a_host_that_dies_ends_the_experiment_in_one_line() {
     assert!(rack.status()["processes"].as_array().is_some_and(Vec::is_empty));
 }
 
-/// A pulled cable and a killed switch during an experiment: it continues, no response is lost silently, and
-/// the results report the events.
+/// A cable is unplugged and a switch is killed during an experiment. The experiment must continue, no
+/// response may be lost silently, and the results must report the events.
 #[test]
 fn an_experiment_goes_on_past_a_pulled_cable_and_a_killed_switch() {
     let Some(rack) = Rack::up("goes-on", "--hosts 2 --rate 50mbit") else { return };
@@ -676,7 +678,7 @@ fn an_experiment_goes_on_past_a_pulled_cable_and_a_killed_switch() {
             assert!(child.try_wait().expect("a child").is_none(), "it ended early");
         }
     };
-    // The agents for round trips without load have ended: these are Homa's and TCP's.
+    // The agents that measured unloaded round trips have ended. The remaining ones are Homa's and TCP's.
     until(&mut child, &|rack| agents(rack).len() == 4);
     let begin = forwarded(&rack.status());
     until(&mut child, &|rack| forwarded(rack) > begin + 500);
@@ -729,7 +731,7 @@ fn an_interrupted_experiment_leaves_nothing() {
     while !has_child(pid, "rack agent") {
         assert!(child.try_wait().expect("a child").is_none(), "it ended early");
     }
-    // Signals the whole foreground group, agents included, as a terminal does.
+    // Like a terminal, signals the whole foreground process group, including the agents.
     let group = format!("-{pid}");
     assert!(Command::new("kill").args(["-INT", "--", &group]).status().expect("kill runs").success());
     let output = child.wait_with_output().expect("it ends");
@@ -739,7 +741,7 @@ fn an_interrupted_experiment_leaves_nothing() {
 
 #[test]
 fn bench_goes_on_over_loopback_where_namespaces_are_forbidden() {
-    // Root of a user namespace that permits no further ones, as in a container.
+    // Runs as root in a user namespace in which no further namespaces are permitted, as in a container.
     let forbid = "for kind in user net; do echo 0 > /proc/sys/user/max_${kind}_namespaces || exit 77; done; exec \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", "sh", "-c", forbid, "sh", env!("CARGO_BIN_EXE_homa")]);

@@ -1,4 +1,4 @@
-//! Errors of `homa rack`, each in one line.
+//! Tests the errors of `homa rack`, each of which is one line.
 
 use super::common::{assert_output_refused, run};
 

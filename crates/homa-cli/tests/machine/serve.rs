@@ -1,4 +1,4 @@
-//! The binary in a network namespace.
+//! The binary running in a network namespace.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
@@ -64,7 +64,7 @@ pub fn bench_alone(driver: &str) {
 pub struct Serve(Child);
 
 impl Serve {
-    /// Starts it, and returns its output until it is ready.
+    /// Starts the server, and returns its output up to the line that says that it is ready.
     pub fn start(namespace: &Namespace, words: &str) -> (Serve, String) {
         let words = words.to_owned();
         let mut process = namespace.run(move || {

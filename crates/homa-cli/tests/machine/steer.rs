@@ -1,4 +1,5 @@
-//! `homa steer` from the user's view: its errors, and its effect on a device (as root, in a namespace).
+//! Tests `homa steer` from the user's point of view: its errors, and its effect on a device (as root, in a
+//! namespace).
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
@@ -41,13 +42,13 @@ fn what_cannot_be_is_refused_in_one_line() {
     }
 }
 
-/// The output of a shell script in a namespace with two veth pairs; `None`, with the reason printed, without
-/// a required privilege or tool.
+/// Runs a shell script in a namespace with two veth pairs, and returns its output. Returns `None`, and prints
+/// the reason, if a required privilege or tool is missing.
 fn in_namespace(script: &str) -> Option<Output> {
     in_namespace_after(script, |_| {})
 }
 
-/// The same, after `prepare` has changed the command.
+/// Like [`in_namespace`], but lets `prepare` change the command first.
 fn in_namespace_after(script: &str, prepare: impl FnOnce(&mut Command)) -> Option<Output> {
     let begin = "ip link add a0 type veth peer name a1 && ip link add b0 type veth peer name b1 && echo ready && set -e; steer() { \"$homa\" steer \"$@\"; }\n";
     let mut command = Command::new("timeout");
@@ -70,7 +71,7 @@ fn in_namespace_after(script: &str, prepare: impl FnOnce(&mut Command)) -> Optio
     None
 }
 
-/// The output after `ready`.
+/// Returns the output after `ready`.
 fn printed(output: &Output) -> String {
     assert!(output.status.success(), "{}", stderr(output));
     String::from_utf8_lossy(&output.stdout).trim_start_matches("ready\n").to_owned()
@@ -215,12 +216,12 @@ fn packets_pass_while_programs_come_and_go_and_are_refused() {
     let summary = said.lines().find(|line| line.contains(" packets transmitted, ")).expect("of ping");
     let mut counts = summary.split(' ').filter_map(|word| word.parse::<u32>().ok());
     let [sent, answered] = [(); 2].map(|()| counts.next().expect("a number"));
-    // The reply to the last one may arrive after the signal that ends `ping`.
+    // The reply to the last request may arrive after the signal that ends `ping`.
     assert!(answered > 0 && sent - answered <= 1, "{said}");
 }
 
-/// Checks that each line of standard error is an error of the command, and that standard output has as many
-/// times "2".
+/// Checks that each line of standard error is an error of the command, and that standard output contains "2"
+/// as many times.
 fn refusals(output: &Output) -> Vec<String> {
     let (said, errors) = (printed(output), stderr(output));
     let lines: Vec<String> = errors.lines().map(str::to_owned).collect();
@@ -314,7 +315,7 @@ fn a_user_without_rights_is_told_which_are_missing() {
     assert!(printed(&output).ends_with("\n1\n"), "a0 is steered as before");
 }
 
-/// Root of a user namespace has all capabilities there, but not those of the first namespace.
+/// Root in a user namespace has all capabilities there, but not those of the initial namespace.
 #[test]
 fn root_of_a_user_namespace_is_told_what_it_lacks() {
     let script = "
@@ -335,13 +336,12 @@ fn root_of_a_user_namespace_is_told_what_it_lacks() {
     assert!(errors.iter().all(|line| line.contains(part) && line.contains("user namespace")), "{errors:?}");
 }
 
-/// A command of bpf(2); `None` stands for all.
+/// A command of bpf(2); `None` means all commands.
 type BpfCommand = Option<u32>;
 const MAP_CREATE: BpfCommand = Some(0);
 const PROG_LOAD: BpfCommand = Some(5);
 
-/// Makes bpf(2) fail with this error for the command and its children, as in a kernel built without a
-/// feature.
+/// Makes bpf(2) fail with this error in the command and its children, as with a kernel that lacks a feature.
 fn without_bpf(command: &mut Command, bpf: BpfCommand, errno: i32) {
     const NUMBER: u32 = 0;
     const FIRST_ARGUMENT: u32 = 16;
@@ -367,8 +367,7 @@ fn without_bpf(command: &mut Command, bpf: BpfCommand, errno: i32) {
         // SAFETY: this prctl takes only numbers.
         let alone = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
         let mode = libc::SECCOMP_MODE_FILTER;
-        // SAFETY: the program points to as many instructions as it states, which outlive the call and are
-        // only read.
+        // SAFETY: the program has as many instructions as it states; they outlive the call and are only read.
         if alone != 0 || unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program) } != 0 {
             return Err(std::io::Error::last_os_error());
         }

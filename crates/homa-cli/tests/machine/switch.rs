@@ -1,4 +1,5 @@
-//! `homa switch` from the user's view: its errors, and its counters while it runs (as root, in namespaces).
+//! Tests `homa switch` from the user's point of view: its errors, and its counters while it runs (as root, in
+//! namespaces).
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
@@ -44,11 +45,11 @@ fn what_cannot_be_is_refused_in_one_line() {
     }
 }
 
-/// A switch between two devices with connected peers, in a namespace of its own.
+/// A switch between two devices with connected peers, in its own namespace.
 struct SwitchProcess(Child);
 
 impl SwitchProcess {
-    /// `None`, with the reason printed, without a required privilege or tool.
+    /// Returns `None`, and prints the reason, if a required privilege or tool is missing.
     fn start(control: &str, metrics: &str) -> Option<SwitchProcess> {
         let script = "ip link add a0 type veth peer name a1 && ip link add b0 type veth peer name b1 && \
                       for d in a0 a1 b0 b1; do ip link set $d up; done && exec \"$@\"";

@@ -1,4 +1,4 @@
-//! Time traces of a rack, merged as by a user.
+//! Tests merging the time traces of a rack, as a user would do it.
 
 use std::fs::{self, File};
 
@@ -6,8 +6,8 @@ use super::common::traces::{dump_of, merged, planted, write};
 use super::common::{Scratch, run, stderr};
 use homa_trace::{Dump, read_dumps};
 
-/// Changes the clock of a live dump: at its start it is ahead by the offset, and from there on it is fast.
-/// Removes the identity of its machine.
+/// Changes the clock of a live dump, so that it is ahead by the offset at its start and runs fast from then
+/// on. Removes the identity of the dump's machine.
 fn plant_live(dump: &mut Dump, (offset_ns, ppm): (i64, f64)) {
     assert_ne!(dump.node.machine, 0, "live traces know their machine");
     dump.node.machine = 0;
@@ -15,7 +15,7 @@ fn plant_live(dump: &mut Dump, (offset_ns, ppm): (i64, f64)) {
     dump.frequency_hz = (dump.frequency_hz as f64 / (1.0 + ppm / 1e6)).round() as u64;
 }
 
-/// Namespaces share a clock, so that the injected differences are the only ones.
+/// The rack's namespaces share a clock, so the injected differences are the only ones.
 #[test]
 fn planted_offsets_and_drifts_of_a_racks_hosts_are_found() {
     let scratch = Scratch::new("trace-rack");
@@ -23,7 +23,7 @@ fn planted_offsets_and_drifts_of_a_racks_hosts_are_found() {
     fs::create_dir(&out).expect("a directory");
     let words = "rack run load --hosts 4 --rate 100mbit --workload w3 --loads 0.3 --duration 2";
     let output = run(words.split(' ').chain(["--out", &out, "--trace", &traces]));
-    // Exit code 1 means failed RPCs, as on a busy machine; their traces are equally good.
+    // Exit code 1 means that RPCs failed, as on a busy machine. Their traces are just as useful.
     if !matches!(output.status.code(), Some(0 | 1)) {
         let said = stderr(&output);
         let no_rack = ["namespace", "cannot run `ip`", "cannot run `tc`"];
@@ -42,15 +42,15 @@ fn planted_offsets_and_drifts_of_a_racks_hosts_are_found() {
     }
     let out = scratch.path("merged.trace");
     let found = merged(&[&scratch.path("traces"), "--out", &out]);
-    // If a busy machine delays packets more in one direction, the times of two hosts may contradict a packet
-    // between them. Tests in simulated time check that there are no warnings otherwise.
+    // On a busy machine, packets may be delayed more in one direction, so that the times of two hosts
+    // contradict a packet between them. Tests in simulated time check that there are no warnings otherwise.
     assert!(found["warnings"].is_array());
     let dumps = read_dumps(&mut File::open(&out).expect("written")).expect("traces");
     for (number, (dump, truth)) in dumps.iter().zip(&truths).enumerate() {
         let node = &found["nodes"][number];
         let of = |name: &str| node[name].as_f64().expect("a number");
-        // The precision depends on the load of the machine, but the stated uncertainty must be true. The
-        // first node has its own time. The likely error of the drift is not a bound, and the bound of the
+        // The precision depends on the load of the machine, but the stated uncertainty must be correct. The
+        // first node keeps its own time. The likely error of the drift is not a bound, and the bound of the
         // times does not include it. On an idle machine, ten times the likely error is less than the smallest
         // injected drift.
         let most_ppm = 10.0 * of("likely_error_ppm").max(1.0);

@@ -25,7 +25,7 @@ fn names_are_single() {
     assert_eq!(names.len(), KNOBS.len());
 }
 
-/// Each setting reaches the run.
+/// Checks that each setting affects the run.
 #[test]
 fn every_setting_takes_effect() {
     let said: &[(&str, &str, Value)] = &[

@@ -21,10 +21,10 @@ fn batch_cap(text: &str) -> Result<BatchCap, String> {
     BatchCap::new(packets).map_err(|error| error.to_string())
 }
 
-/// Built-in costs by name, or the costs of a file.
+/// Returns built-in costs by name, or the costs in a file.
 ///
 /// # Errors
-/// Names the file and what is wrong with it.
+/// The error names the file and says what is wrong with it.
 pub fn costs(name: &str) -> Result<Costs, String> {
     if let Some(costs) = Costs::named(name) {
         return Ok(costs);
@@ -158,7 +158,7 @@ fn any_policy(name: &str) -> Result<PolicyChoice, String> {
     if name == "all" { Ok(PolicyChoice::All) } else { policy(name).map(PolicyChoice::One) }
 }
 
-/// The policies of a list, in its order, without duplicates.
+/// Returns the policies in a list, in the order of the list, without duplicates.
 pub fn chosen(list: &[PolicyChoice]) -> Vec<PolicyName> {
     let mut policies = Vec::new();
     for chosen in list {

@@ -39,7 +39,7 @@ struct Results<'a> {
 /// Runs all combinations, and prints and writes the results.
 ///
 /// # Errors
-/// One line about what is wrong with the options or a file.
+/// One line that says what is wrong with the options or a file.
 pub fn run(args: &SteerArgs) -> Result<()> {
     if let Some(name) = &args.print_costs {
         return print_costs(name);
@@ -84,7 +84,7 @@ fn print_costs(name: &str) -> Result<()> {
     homa_report::output::print(text.as_bytes())
 }
 
-/// The checked runs of all combinations.
+/// Returns the checked runs of all combinations.
 fn plan(args: &SteerArgs, costs: &Costs) -> Result<Vec<SteerConfig>> {
     let workloads: Vec<Workload> = args
         .workloads
@@ -118,7 +118,7 @@ fn plan(args: &SteerArgs, costs: &Costs) -> Result<Vec<SteerConfig>> {
     Ok(runs)
 }
 
-/// A host with these options.
+/// Returns a host with these options.
 fn host(args: &SteerArgs, costs: &Costs, cores: usize, policy: homa_steer::PolicyName) -> CoresConfig {
     let base = CoresConfig::x86(cores, policy);
     let mut costs = costs.clone();

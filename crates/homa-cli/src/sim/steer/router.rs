@@ -1,4 +1,4 @@
-//! `homa sim router`: a few connections of TCP through a router with several cores.
+//! `homa sim router`: a few TCP connections through a router with several cores.
 
 use anyhow::{Result, anyhow};
 use homa_report::chart::{Chart, Curve, Point, Scale, class_of, escape};
@@ -13,8 +13,8 @@ use super::super::run::SCHEMA;
 use super::super::work;
 use super::args::{self, RouterArgs};
 
-/// Results of a policy with a number of connections and cores, over its runs. Rates are in Mbit/s, for both
-/// directions together.
+/// Results of a policy with a given number of connections and cores, over all its runs. Rates are in Mbit/s,
+/// summed over both directions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Row {
     policy: String,
@@ -23,7 +23,7 @@ struct Row {
     mean_mbps: f64,
     min_mbps: f64,
     max_mbps: f64,
-    /// Gain over the first policy with as many connections and cores; 0.1 is 10 % more.
+    /// Gain over the first policy with the same number of connections and cores; 0.1 means 10 % more.
     gain: f64,
     runs: Vec<RouterReport>,
 }
@@ -39,7 +39,7 @@ struct Results<'a> {
 /// Runs all combinations, and prints and writes the results.
 ///
 /// # Errors
-/// One line about what is wrong with the options or a file.
+/// One line that says what is wrong with the options or a file.
 pub fn run(args: &RouterArgs) -> Result<()> {
     let costs = args::costs(&args.costs).map_err(|error| anyhow!(error))?;
     let runs = plan(args, &costs)?;
@@ -57,8 +57,8 @@ pub fn run(args: &RouterArgs) -> Result<()> {
     outputs.write(&format!("{summary}\n\n{}", text(&rows)), &results, || page(&summary, &rows))
 }
 
-/// All runs. The runs of a combination are adjacent, as are combinations with the same number of cores and
-/// connections.
+/// Returns all runs. Runs of the same combination are adjacent, as are combinations with the same number of
+/// cores and connections.
 fn plan(args: &RouterArgs, costs: &Costs) -> Result<Vec<RouterConfig>> {
     let mut runs = Vec::new();
     for &cores in &args.cores {

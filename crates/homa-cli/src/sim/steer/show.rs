@@ -10,7 +10,7 @@ use homa_sim::SteerReport;
 struct Figure {
     title: &'static str,
     value: fn(&SteerReport) -> f64,
-    /// Scale of its chart; `None`: no chart.
+    /// Scale of the figure's chart; `None`: no chart.
     scale: Option<Scale>,
 }
 
@@ -57,13 +57,13 @@ fn load(report: &SteerReport) -> String {
     if report.load > 0.0 { brief(report.load) } else { "-".to_owned() }
 }
 
-/// The results as text.
+/// Formats the results as text.
 pub fn text(reports: &[SteerReport]) -> String {
     let (head, rows) = cells(reports);
     columns(&head, &rows)
 }
 
-/// The results as a page.
+/// Formats the results as a page.
 pub fn page(summary: &str, reports: &[SteerReport]) -> String {
     let mut out = page::head("Which core does the work: steering policies under load");
     out.push_str(&format!("<p class=\"quiet\">{}</p>\n", escape(summary)));
@@ -81,8 +81,8 @@ pub fn page(summary: &str, reports: &[SteerReport]) -> String {
     out
 }
 
-/// A chart of a figure. The settings that vary most slowly name the curves, and those that vary fastest are
-/// on the x axis.
+/// Makes a chart of a figure. The settings that vary most slowly become the curves, and those that vary
+/// fastest are on the x axis.
 fn chart(reports: &[SteerReport], figure: &Figure, scale: Scale) -> Chart {
     let mut places: Vec<String> = Vec::new();
     let place_of = |report: &SteerReport| format!("{} {} {}", report.workload, report.cores, load(report));
@@ -109,7 +109,7 @@ fn chart(reports: &[SteerReport], figure: &Figure, scale: Scale) -> Chart {
             }),
         }
     }
-    // Labels of the x axis, as many as fit.
+    // Show as many labels of the x axis as fit.
     let every = places.len().div_ceil(8).max(1);
     let ticks = places.iter().enumerate().step_by(every);
     Chart {

@@ -1,4 +1,4 @@
-//! The file of a sweep: its base, the settings that it varies, and the resulting runs.
+//! The file of a sweep: its base, the settings that vary, and the resulting runs.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use toml::{Table, Value};
 use super::super::draft::{self, Plan, SettingsDraft};
 use super::super::{knobs, preset};
 
-/// The built-in sweeps: name and text.
+/// The built-in sweeps, as pairs of name and text.
 pub const BUILT_IN: &[(&str, &str)] = &[
     ("overcommit", include_str!("../../../sweeps/overcommit.toml")),
     ("priorities", include_str!("../../../sweeps/priorities.toml")),
@@ -19,7 +19,7 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("beyond-paper", include_str!("../../../sweeps/beyond-paper.toml")),
 ];
 
-/// Values of one setting.
+/// The values of one setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axis {
     pub name: String,
@@ -29,16 +29,16 @@ pub struct Axis {
 /// A parsed sweep.
 #[derive(Clone, Debug)]
 pub struct Sweep {
-    /// Name for its results: the file's name without the extension.
+    /// Name used for the results: the file's name without the extension.
     pub name: String,
     pub title: String,
     pub transports: Vec<String>,
     pub seeds: Vec<u64>,
     /// The settings that vary between runs, other than transport and seed. The last one varies fastest and is
-    /// the x axis of charts.
+    /// on the x axis of charts.
     pub axes: Vec<Axis>,
     preset: &'static preset::Preset,
-    /// Common settings of all runs, in the order of the file.
+    /// Settings common to all runs, in the order of the file.
     shared: Vec<(String, String)>,
 }
 
@@ -46,20 +46,20 @@ pub struct Sweep {
 #[derive(Clone, Debug)]
 pub struct Run {
     pub transport: String,
-    /// A value for each axis; `None`: the axis does not apply to the transport.
+    /// The value on each axis; `None` if the axis does not apply to the transport.
     pub values: Vec<Option<String>>,
     pub seed: u64,
     pub plan: Plan,
 }
 
-/// Maximum number of runs of a sweep. More would be a mistake in the file.
+/// Maximum number of runs in a sweep. More would indicate a mistake in the file.
 const MAX_RUNS: usize = 100_000;
 
 impl Sweep {
     /// Reads a file, or the built-in sweep with this name.
     ///
     /// # Errors
-    /// Names the file, and the key or line that is wrong.
+    /// The error names the file, and the key or line that is wrong.
     pub fn open(name: &str) -> Result<Sweep, String> {
         if let Some((name, text)) = BUILT_IN.iter().find(|(built_in, _)| *built_in == name) {
             return Sweep::parse(name, text).map_err(|error| format!("{name}: {error}"));
@@ -150,10 +150,10 @@ impl Sweep {
         }
     }
 
-    /// Replaces the value of a setting, or an axis of that name.
+    /// Replaces the value of a setting, or the axis with that name.
     ///
     /// # Errors
-    /// Names the known settings.
+    /// The error names the known settings.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         if name == "transport" {
             self.transports = value.split(',').map(str::to_owned).collect();
@@ -172,10 +172,10 @@ impl Sweep {
         Ok(())
     }
 
-    /// All checked runs, in the order of tables.
+    /// Returns all runs after checking them, in the order of the tables.
     ///
     /// # Errors
-    /// Names the settings that do not fit.
+    /// The error names the settings that do not fit.
     pub fn runs(&self) -> Result<Vec<Run>, String> {
         let factors =
             self.axes.iter().map(|axis| axis.values.len()).chain([self.transports.len(), self.seeds.len()]);
@@ -201,7 +201,7 @@ impl Sweep {
                 if !seen.insert((transport, values.clone())) {
                     continue;
                 }
-                // Runs that differ only in the seed share a plan, which takes long to compute.
+                // Runs that differ only in the seed share a plan, because computing a plan takes long.
                 let plan = self.plan(&values)?;
                 plan.check_load(std::slice::from_ref(transport))?;
                 for &seed in &self.seeds {
@@ -230,7 +230,7 @@ impl Sweep {
     }
 }
 
-/// All combinations of one value from each axis. The last axis varies fastest.
+/// Returns all combinations of one value from each axis. The last axis varies fastest.
 fn combinations(axes: &[Axis]) -> Vec<Vec<&str>> {
     axes.iter().fold(vec![Vec::new()], |combinations, axis| {
         let with = |combination: &Vec<_>| {
@@ -270,7 +270,7 @@ fn sub_table<'a>(table: &'a Table, name: &str) -> Result<Option<&'a Table>, Stri
     }
 }
 
-/// The text of a single value.
+/// Returns the text of a single value.
 fn scalar(key: &str, value: &Value) -> Result<String, String> {
     match value {
         Value::String(text) => Ok(text.clone()),
@@ -282,7 +282,7 @@ fn scalar(key: &str, value: &Value) -> Result<String, String> {
     }
 }
 
-/// One value or a list of them.
+/// Returns one value or a list of values as a list.
 fn list(key: &str, value: &Value) -> Result<Vec<String>, String> {
     let values = match value {
         Value::Array(values) => {
@@ -334,7 +334,8 @@ mod tests {
         assert_eq!((runs[3].seed, runs[3].plan.cluster.seed), (2, 2));
     }
 
-    /// Homa's settings do not apply to other transports, for which one run covers all their values.
+    /// Homa's settings do not apply to other transports. For those, one run covers all values of Homa's
+    /// settings.
     #[test]
     fn what_is_homas_alone_does_not_multiply_others() {
         let text =

@@ -35,17 +35,17 @@ struct Results<'a> {
     rows: &'a [Row],
 }
 
-/// Progress of a sweep. It is locked while a run is written, so that a signal leaves no partial file.
+/// Progress of a sweep. It is locked while a run is being written, so that a signal leaves no partial file.
 struct SweepProgress {
     finished: usize,
-    /// Whether all runs are finished, when signals no longer concern the sweep.
+    /// Whether all runs are finished, so that signals no longer affect the sweep.
     is_over: bool,
 }
 
-/// Runs what is not finished, and prints and writes all results.
+/// Runs what is not finished yet, and prints and writes all results.
 ///
 /// # Errors
-/// One line about what is wrong with the file or cannot be written.
+/// One line that says what is wrong with the file, or what cannot be written.
 pub fn run(args: &SweepArgs) -> Result<()> {
     let mut sweep = Sweep::open(&args.file).map_err(|error| anyhow!(error))?;
     for text in &args.set {
@@ -126,7 +126,7 @@ fn label(run: &Run) -> String {
     format!("{} seed {}", parts.join(" "), run.seed)
 }
 
-/// Ends the program at ctrl-C with one line, between the files of two runs.
+/// Ends the program on ctrl-C with one line of output, and never while the file of a run is being written.
 fn keep_on_signal(done: &'static Mutex<SweepProgress>, runs: usize, directory: String) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen to signals")?;
     thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! Results of a sweep: a row for each combination, over its seeds.
+//! Results of a sweep: a row for each combination, summarized over its seeds.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::super::page;
 use super::super::table::{RESENDS, count};
 use super::file::{Run, Sweep};
 
-/// The transport by whose figures those of others are divided.
+/// The transport by whose figures those of the other transports are divided.
 const ORACLE: &str = "oracle";
 
 /// A figure of a run.
@@ -24,11 +24,11 @@ pub struct Metric {
     pub name: &'static str,
     /// Title in tables and charts.
     pub title: &'static str,
-    /// Scale of its chart; `None`: no chart.
+    /// Scale of the figure's chart; `None`: no chart.
     scale: Option<Scale>,
     value: fn(&ClusterReport) -> f64,
-    /// Whether it is divided by the oracle's value for the same messages. It is then missing in sweeps
-    /// without the oracle.
+    /// Whether the figure is divided by the oracle's value for the same messages. Such a figure is missing in
+    /// sweeps without the oracle.
     over_oracle: bool,
 }
 
@@ -56,12 +56,13 @@ fn short_half_p99(report: &ClusterReport) -> f64 {
     report.short_half.as_ref().map_or(0.0, |half| half.slowdown_p99)
 }
 
-/// The last bin, if any of its messages arrived in time.
+/// Returns the last bin, if any of its messages arrived in time.
 fn largest(report: &ClusterReport) -> Option<&BinSummary> {
     report.bins.last().filter(|bin| bin.count > 0)
 }
 
-/// Mean P99 over the bins with equal weights. The largest 1 % are also in the last bin.
+/// Returns the mean P99 over all regular bins, with equal weights. The largest 1 % are not added, because
+/// they are part of the last regular bin.
 fn sizes_p99(report: &ClusterReport) -> f64 {
     let bins = report.bins.len() - usize::from(report.has_largest);
     let bins = report.bins[..bins].iter().filter(|bin| bin.count > 0);
@@ -111,7 +112,7 @@ const METRICS: &[Metric] = &[
     }),
 ];
 
-/// Mean and range of a figure over the seeds.
+/// Mean and range of a figure over all seeds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Spread {
     mean: f64,
@@ -123,7 +124,7 @@ pub struct Spread {
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     transport: String,
-    /// A value for each axis; `null`: the axis does not apply to the transport.
+    /// The value on each axis; `null` if the axis does not apply to the transport.
     settings: serde_json::Map<String, serde_json::Value>,
     seeds: Vec<u64>,
     /// Files of the runs.
@@ -133,7 +134,7 @@ pub struct Row {
     values: Vec<Option<String>>,
 }
 
-/// Summarises runs. Those of one combination are adjacent.
+/// Summarizes runs. Runs of the same combination must be adjacent.
 pub fn rows(sweep: &Sweep, runs: &[(Run, ClusterReport)], file_name: fn(&Run) -> String) -> Vec<Row> {
     let same = |left: &(Run, ClusterReport), right: &(Run, ClusterReport)| {
         left.0.transport == right.0.transport && left.0.values == right.0.values
@@ -163,13 +164,13 @@ pub fn rows(sweep: &Sweep, runs: &[(Run, ClusterReport)], file_name: fn(&Run) ->
     runs.chunk_by(same).map(row).collect()
 }
 
-/// The figures of a sweep.
+/// Returns the figures shown for a sweep.
 fn visible_metrics(sweep: &Sweep) -> impl Iterator<Item = &'static Metric> {
     let has_oracle = sweep.transports.iter().any(|name| name == ORACLE);
     METRICS.iter().filter(move |metric| has_oracle || !metric.over_oracle)
 }
 
-/// The oracle's reports by seed and by the settings that apply to it.
+/// The oracle's reports, keyed by seed and by the settings that apply to the oracle.
 struct Oracles<'a>(BTreeMap<(u64, Vec<Option<&'a str>>), &'a ClusterReport>);
 
 impl<'a> Oracles<'a> {
@@ -185,13 +186,13 @@ impl<'a> Oracles<'a> {
         (run.seed, settings.collect())
     }
 
-    /// The oracle's report for the same messages.
+    /// Returns the oracle's report for the same messages.
     fn of(&self, sweep: &Sweep, run: &Run) -> Option<&'a ClusterReport> {
         self.0.get(&Oracles::key(sweep, run)).copied()
     }
 }
 
-/// The figure; `None`: the run does not have it, or has no messages for it.
+/// Returns the figure, or `None` if the run does not have it or has no messages for it.
 fn value(metric: &Metric, report: &ClusterReport, oracle: Option<&ClusterReport>) -> Option<f64> {
     let value = (metric.value)(report);
     let value = if metric.over_oracle { value / (metric.value)(oracle?) } else { value };
@@ -220,7 +221,7 @@ fn cells(sweep: &Sweep, rows: &[Row]) -> (Vec<String>, Vec<TableRow>) {
     (head, rows.iter().map(line).collect())
 }
 
-/// The results as text.
+/// Formats the results as text.
 pub fn text(sweep: &Sweep, rows: &[Row]) -> String {
     let (head, lines) = cells(sweep, rows);
     let seeds = match sweep.seeds.len() {
@@ -230,7 +231,7 @@ pub fn text(sweep: &Sweep, rows: &[Row]) -> String {
     format!("{}: {} combinations, {seeds}\n\n{}", sweep.title, rows.len(), columns(&head, &lines))
 }
 
-/// The results as a page.
+/// Formats the results as a page.
 pub fn page(sweep: &Sweep, rows: &[Row], setup: &serde_json::Map<String, serde_json::Value>) -> String {
     let mut out = head(&sweep.title);
     out.push_str(page::SLOWDOWN);
@@ -252,7 +253,7 @@ pub fn page(sweep: &Sweep, rows: &[Row], setup: &serde_json::Map<String, serde_j
     out
 }
 
-/// A figure over the values of the last axis, with a curve for each combination of the others.
+/// Plots a figure over the values of the last axis, with a curve for each combination of the others.
 fn chart(sweep: &Sweep, rows: &[Row], metric: &Metric, scale: Scale) -> Chart {
     let Some((axis, others)) = sweep.axes.split_last() else {
         return Chart {

@@ -1,4 +1,4 @@
-//! Finished runs of a sweep, in a file each, with which an interrupted sweep continues.
+//! Finished runs of a sweep, each in its own file, so that an interrupted sweep can be resumed.
 
 use std::path::{Path, PathBuf};
 use std::slice;
@@ -21,7 +21,7 @@ struct Stored {
     version: String,
     transport: String,
     setup: Map<String, Value>,
-    /// Hash of the workload's sizes: a file may have changed under its name.
+    /// Hash of the workload's sizes, because a workload file may have changed while its name stayed the same.
     sizes: String,
     report: ClusterReport,
 }
@@ -32,10 +32,10 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the directory, and creates it if necessary.
+    /// Opens the directory, creating it if necessary.
     ///
     /// # Errors
-    /// Names the directory.
+    /// The error names the directory.
     pub fn open(directory: &Path) -> Result<Store> {
         let directory = directory.join("runs");
         std::fs::create_dir_all(&directory)
@@ -43,10 +43,10 @@ impl Store {
         Ok(Store { directory })
     }
 
-    /// The report of a run, if it is finished.
+    /// Returns the report of a run, if the run is finished.
     pub fn read(&self, run: &Run) -> Option<ClusterReport> {
         let text = std::fs::read(self.path(run)).ok()?;
-        // A run whose file cannot be read, or is of another run, runs again.
+        // A run is repeated if its file cannot be read or belongs to another run.
         let stored: Stored = serde_json::from_slice(&text).ok()?;
         let key = key(run);
         let is_it = stored.schema == SCHEMA
@@ -57,10 +57,10 @@ impl Store {
         is_it.then_some(stored.report)
     }
 
-    /// Stores the report of a run atomically.
+    /// Writes the report of a run atomically.
     ///
     /// # Errors
-    /// Names the file.
+    /// The error names the file.
     pub fn write(&self, run: &Run, report: &ClusterReport) -> Result<()> {
         let (setup, sizes) = key(run);
         let stored = Stored {
@@ -74,7 +74,7 @@ impl Store {
         Output::check(&self.path(run))?.write(&json(&stored)?)
     }
 
-    /// The name of a run's file.
+    /// Returns the name of a run's file.
     pub fn file_name(run: &Run) -> String {
         let (setup, sizes) = key(run);
         let text = format!(
@@ -91,7 +91,7 @@ impl Store {
     }
 }
 
-/// Everything that determines a run, with a hash of its message sizes.
+/// Returns everything that determines a run, with a hash of its message sizes.
 fn key(run: &Run) -> (Map<String, Value>, String) {
     let workload = &run.plan.cluster.workload;
     let sizes: Vec<u8> =
@@ -99,7 +99,7 @@ fn key(run: &Run) -> (Map<String, Value>, String) {
     (knobs::setup(&run.plan, slice::from_ref(&run.transport)), format!("{:016x}", fnv(&sizes)))
 }
 
-/// FNV-1a: file names must be the same on every machine and with every compiler.
+/// Computes an FNV-1a hash: file names must be the same on every machine and with every compiler.
 fn fnv(bytes: &[u8]) -> u64 {
     bytes
         .iter()

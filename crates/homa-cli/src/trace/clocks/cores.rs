@@ -1,4 +1,4 @@
-//! Compares the counters of two processors by values that they exchange.
+//! Compares the counters of two processors by means of values that they exchange.
 
 use std::sync::atomic::{
     AtomicU64,
@@ -13,14 +13,14 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// The difference between two processors' counters.
 pub struct Skew {
     pub cpus: (usize, usize),
-    /// Lower and upper bound, in nanoseconds.
+    /// Lower and upper bound of the difference, in nanoseconds.
     pub bounds_ns: (f64, f64),
 }
 
-/// Values exchanged in each direction, at some hundred nanoseconds each if both processors run.
+/// Number of values exchanged in each direction. Each takes a few hundred nanoseconds if both processors run.
 const ROUNDS: u64 = 20_000;
-/// Maximum time of the exchange, in nanoseconds: on shared processors, the threads may have to wait for each
-/// other.
+/// Maximum time of the exchange, in nanoseconds. If processors are shared, the threads may have to wait for
+/// each other.
 const PATIENCE_NS: u64 = 500_000_000;
 
 /// Compares the first processor that this process may use with each of the others.
@@ -41,8 +41,8 @@ pub fn skews() -> Result<Vec<Skew>> {
     Ok(skews)
 }
 
-/// Bounds of how far the second processor's counter is ahead, in ticks. A counter that is read after
-/// receiving a value cannot be earlier than that value, in either direction.
+/// Returns bounds on how far the second processor's counter is ahead, in ticks. A counter that is read after
+/// receiving a value cannot be earlier than that value. This holds in both directions.
 fn exchange(first: usize, second: usize) -> Result<Option<(i64, i64)>> {
     let there = AtomicU64::new(0);
     let back = AtomicU64::new(0);
@@ -75,7 +75,7 @@ fn exchange(first: usize, second: usize) -> Result<Option<(i64, i64)>> {
     })
 }
 
-/// Takes the value that the other thread has stored.
+/// Takes the value stored by the other thread.
 fn take(from: &AtomicU64, begin: u64) -> Option<u64> {
     let mut looks = 0_u64;
     loop {

@@ -11,25 +11,24 @@ pub struct ClockMeasurement {
     pub read_ns: f64,
     /// The smallest observed step, in nanoseconds.
     pub resolution_ns: f64,
-    /// Number of backward steps.
+    /// Number of times that the clock went backward.
     pub back: u64,
     /// Ticks per second.
     pub hz: f64,
-    /// Drift against `CLOCK_MONOTONIC_RAW`, in parts per million; for the counter, against its rate in the
-    /// first half of the measurement.
+    /// Drift relative to `CLOCK_MONOTONIC_RAW`, in parts per million. For the counter, drift relative to its
+    /// rate in the first half of the measurement.
     pub drift_ppm: f64,
     pub error_ppm: f64,
 }
 
-/// Consecutive reads of a clock.
+/// Number of consecutive reads of a clock.
 const READS: u32 = 100_000;
-/// Parts of the reads, each timed separately.
+/// Number of batches into which the reads are divided. Each batch is timed separately.
 const BATCHES: u32 = 50;
-/// Maximum wait for the step of a coarse clock, in nanoseconds; such a clock makes a step every few
-/// milliseconds.
+/// Maximum wait for a coarse clock to advance, in nanoseconds. Such a clock advances every few milliseconds.
 const STEP_WAIT_NS: u64 = 100_000_000;
 
-/// Simultaneous readings of two clocks, and the time between the two reads in nanoseconds.
+/// Simultaneous readings of two clocks, and the time in nanoseconds between the two reads.
 #[derive(Clone, Copy)]
 struct Pair {
     raw_ns: u64,
@@ -38,8 +37,8 @@ struct Pair {
 }
 
 impl Pair {
-    /// The pair with the shortest time between its reads, of several tries. A coarse clock is read just after
-    /// a step.
+    /// Returns the pair with the shortest time between its reads, out of several attempts. A coarse clock is
+    /// read just after it has advanced.
     fn read(source: Source) -> Pair {
         const TRIES: usize = 64;
         let coarse = matches!(source, Source::MonotonicCoarse | Source::RealtimeCoarse | Source::TimeOfDay);
@@ -68,7 +67,7 @@ impl Pair {
     }
 }
 
-/// Measures all available clocks over this time.
+/// Measures all available clocks for this time.
 pub fn all(span: Duration) -> Vec<ClockMeasurement> {
     let sources: Vec<Source> = Source::ALL.into_iter().filter(|source| source.is_available()).collect();
     let starts: Vec<Pair> = sources.iter().map(|source| Pair::read(*source)).collect();
@@ -92,12 +91,12 @@ fn one(source: Source, start: Pair, middle: Pair, end: Pair) -> ClockMeasurement
     let span_ns = (end.raw_ns - from.raw_ns) as f64;
     let mut apart_ns = from.apart_ns + end.apart_ns;
     if source == Source::Tsc {
-        // The rate that it is compared with has the same uncertainty.
+        // The rate with which it is compared has the same uncertainty.
         apart_ns += start.apart_ns + middle.apart_ns;
     }
     let per_ns = rate(start, end);
     let (read_ns, least, back) = reads(source);
-    // The reference of all other clocks.
+    // This clock is the reference for all others.
     let (drift, error) = match source {
         Source::MonotonicRaw => (0.0, 0.0),
         _ => (rate(from, end) / expected - 1.0, apart_ns / span_ns),
@@ -113,7 +112,8 @@ fn one(source: Source, start: Pair, middle: Pair, end: Pair) -> ClockMeasurement
     }
 }
 
-/// The cost of a read, the smallest step and the number of backward steps over many consecutive reads.
+/// Returns the cost of a read, the smallest step, and the number of backward steps over many consecutive
+/// reads.
 fn reads(source: Source) -> (f64, Option<f64>, u64) {
     let batch = || {
         let begin = Source::MonotonicRaw.now();
@@ -122,7 +122,7 @@ fn reads(source: Source) -> (f64, Option<f64>, u64) {
         }
         (Source::MonotonicRaw.now() - begin) as f64 / f64::from(READS / BATCHES)
     };
-    // A disturbance only makes a batch longer.
+    // A disturbance can only make a batch longer.
     let cost = (0..BATCHES).map(|_| batch()).fold(f64::INFINITY, f64::min);
     let (mut least, mut back) = (u64::MAX, 0);
     let mut last = source.now();
@@ -138,7 +138,7 @@ fn reads(source: Source) -> (f64, Option<f64>, u64) {
     (cost, (least != u64::MAX).then_some(least as f64), back)
 }
 
-/// The step of a clock that made none during those reads.
+/// Returns the step of a clock that did not advance during those reads.
 fn step(source: Source) -> f64 {
     let begin = Source::MonotonicRaw.now();
     let mut changes = Vec::new();

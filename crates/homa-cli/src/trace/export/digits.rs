@@ -1,5 +1,5 @@
-//! Formats numbers and names for lines, of which there are tens of millions: standard formatting took most of
-//! the time.
+//! Formats numbers and names for lines. There are tens of millions of lines, and standard formatting took
+//! most of the time.
 
 use std::iter;
 
@@ -33,12 +33,12 @@ pub fn pad(line: &mut String, text: &str, width: usize) {
     line.extend(iter::repeat_n(' ', width.saturating_sub(text.chars().count())));
 }
 
-/// Appends a text with the escapes of a JSON string, without quotes.
+/// Appends a text, escaped as in a JSON string, without quotes.
 pub fn push_escaped(line: &mut String, text: &str) {
     for letter in text.chars() {
         match letter {
             '"' | '\\' => line.extend(['\\', letter]),
-            // Names have no control characters, but a damaged name must not break the document.
+            // Names contain no control characters, but a damaged name must not make the document invalid.
             letter if letter < ' ' => line.push('\u{fffd}'),
             letter => line.push(letter),
         }

@@ -63,11 +63,11 @@ enum Format {
 /// The selected events.
 #[derive(Debug)]
 struct Filter {
-    /// Id of the RPC at the client.
+    /// The RPC's ID at the client.
     rpc: Option<u64>,
     from_ns: u64,
     to_ns: u64,
-    /// Whether each node is selected, by its number.
+    /// Whether each node is selected, indexed by its number.
     nodes: Vec<bool>,
 }
 
@@ -89,10 +89,10 @@ impl Filter {
     }
 }
 
-/// Writes the selected events. A closed standard output ends it, and is no error.
+/// Writes the selected events. Stops when standard output is closed, which is not an error.
 ///
 /// # Errors
-/// A file is no trace or cannot be written, or the node does not exist.
+/// A file is not a trace or cannot be written, or the node does not exist.
 pub fn run(args: &ExportArgs) -> Result<()> {
     let to_stdout = args.out == Path::new("-");
     let out = if to_stdout { None } else { Some(Output::check(&args.out)?) };

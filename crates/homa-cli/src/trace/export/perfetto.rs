@@ -1,7 +1,7 @@
 //! Chrome's trace event format, which Perfetto also opens.
 //!
-//! Events are written one by one, without sorting, which the viewer does: a trace of a million events is a
-//! file of a few hundred megabytes, and none of it is kept in memory.
+//! Events are written one by one, without sorting, because the viewer sorts them. The file of a trace with a
+//! million events has a few hundred megabytes, none of which are kept in memory.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
@@ -46,7 +46,7 @@ struct List<'a, W> {
 }
 
 impl<W: Write> List<'_, W> {
-    /// Writes an event of this phase. `rest` are further members, each after a comma.
+    /// Writes an event of this phase. `rest` contains further members, each preceded by a comma.
     fn event(
         &mut self,
         phase: char,
@@ -81,13 +81,13 @@ impl<W: Write> List<'_, W> {
     }
 }
 
-/// A JSON string.
+/// Formats a JSON string.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Number of the thread in which an event is shown: the host's core or the switch's port, plus one; 0 if the
-/// core is unknown.
+/// Returns the number of the thread in which an event is shown: the host's core or the switch's port, plus
+/// one; 0 if the core is unknown.
 fn thread(node: &Node, record: &Record) -> u32 {
     match node.kind {
         NodeKind::Host => record.place.core().map_or(0, |core| u32::from(core) + 1),
@@ -159,8 +159,8 @@ fn instant<W: Write>(
     list.end()
 }
 
-/// The queued bytes of each queue of a switch, as far as the trace shows them: the bytes before its first
-/// event are unknown.
+/// Writes the queued bytes of each queue of a switch, as far as the trace shows them. The bytes queued before
+/// the first event of the trace are unknown.
 fn queues<W: Write>(list: &mut List<'_, W>, id: NodeId, node: &Node, filter: &Filter) -> io::Result<()> {
     let mut bytes: BTreeMap<(u16, u16), u64> = BTreeMap::new();
     for record in &node.records {
@@ -187,7 +187,7 @@ fn queues<W: Write>(list: &mut List<'_, W>, id: NodeId, node: &Node, filter: &Fi
     Ok(())
 }
 
-/// Writes an RPC at its client and at its server, with its messages nested in it.
+/// Writes an RPC at its client and at its server, with its messages nested inside.
 fn slices<W: Write>(list: &mut List<'_, W>, model: &Model, rpc: &Rpc, filter: &Filter) -> io::Result<()> {
     let (request, response) = (&rpc.request, &rpc.response);
     let client_end = rpc.end.or(response.arrived()).or(response.complete);
@@ -267,7 +267,7 @@ fn nested<W: Write>(
     Ok(())
 }
 
-/// Writes an arrow for each packet with both ends shown.
+/// Writes an arrow for each packet of which both ends are shown.
 fn arrows<W: Write>(list: &mut List<'_, W>, model: &Model, filter: &Filter) -> io::Result<()> {
     for (number, packet) in model.packets.iter().enumerate() {
         let rpc = &model.rpcs[packet.rpc as usize];
@@ -291,7 +291,7 @@ fn arrows<W: Write>(list: &mut List<'_, W>, model: &Model, filter: &Filter) -> i
     Ok(())
 }
 
-/// The thread in which this end of the packet is shown.
+/// Returns the thread in which this end of the packet is shown.
 fn thread_of(model: &Model, node: NodeId, ns: u64, kind: EventKind, rpc: &Rpc, packet: &Packet) -> u32 {
     let same = |record: &&Record| record.id & !1 == rpc.id && record.b == packet.offset;
     let found = model.between(node, ns, ns, std::slice::from_ref(&kind)).find(same).copied();

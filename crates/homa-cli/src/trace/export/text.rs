@@ -18,11 +18,12 @@ const TIME: usize = 14;
 const SINCE: usize = 9;
 const EVENT: usize = 16;
 
-/// Columns: time and time since the previous line, both in microseconds, node, core, event, RPC, arguments.
+/// Writes the columns: time and time since the previous line, both in microseconds, node, core, event, RPC,
+/// arguments.
 pub fn write(model: &Model, filter: &Filter, out: &mut impl Write) -> io::Result<()> {
     let width = model.nodes.iter().map(|node| node.name.chars().count()).max().unwrap_or(0);
     let mut before = None;
-    // The buffer of a line, reused for all lines.
+    // The buffer of a line is reused for all lines.
     let mut line = String::new();
     for (time, EventRef { node, index }) in ChronologicalEvents::new(model, filter) {
         let node = &model.nodes[usize::from(node)];
@@ -52,8 +53,8 @@ pub fn write(model: &Model, filter: &Filter, out: &mut impl Write) -> io::Result
     Ok(())
 }
 
-/// The selected events in chronological order. Simultaneous events are in the order of nodes, then of each
-/// node's records. A merge without sorting suffices, since each node's events are in order.
+/// The selected events in chronological order. Simultaneous events are sorted by node, then by their order in
+/// the node's records. Merging is enough, since each node's events are already sorted.
 struct ChronologicalEvents<'a> {
     model: &'a Model,
     filter: &'a Filter,
@@ -70,7 +71,7 @@ impl<'a> ChronologicalEvents<'a> {
         all
     }
 
-    /// The first selected event of a node, at this index or later.
+    /// Returns the first selected event of a node at this index or later.
     fn first_from(&self, node: NodeId, index: u32) -> Option<Reverse<(u64, NodeId, u32)>> {
         let records = self.model.nodes[usize::from(node)].records.get(index as usize..)?;
         let (ahead, record) = (0..).zip(records).find(|(_, record)| self.filter.has(record))?;
@@ -86,7 +87,7 @@ impl Iterator for ChronologicalEvents<'_> {
         let following = self.first_from(node, index.saturating_add(1));
         let mut place = self.next.peek_mut()?;
         match following {
-            // Changed in place: usually it stays near the top.
+            // The event is changed in place, because it usually stays near the top.
             Some(following) => *place = following,
             None => drop(std::collections::binary_heap::PeekMut::pop(place)),
         }

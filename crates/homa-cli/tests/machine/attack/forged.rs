@@ -1,4 +1,4 @@
-//! Attacks by a host that sees no packets: packets and ICMP reports with forged source addresses.
+//! Attacks by a host that sees no packets: it sends packets and ICMP reports with forged source addresses.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
@@ -33,7 +33,7 @@ impl Attack for Forger {
 const UDP: u8 = 17;
 const ICMP: u8 = 1;
 
-/// An IPv4 packet. The kernel writes its checksum and length.
+/// Builds an IPv4 packet. The kernel sets its checksum and length.
 fn ip(protocol: u8, from: Ipv4Addr, to: Ipv4Addr, content: &[u8]) -> Vec<u8> {
     let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0];
     packet[2..4].copy_from_slice(&((20 + content.len()) as u16).to_be_bytes());
@@ -43,14 +43,14 @@ fn ip(protocol: u8, from: Ipv4Addr, to: Ipv4Addr, content: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// A UDP packet without a checksum.
+/// Builds a UDP packet without a checksum.
 fn udp(from: SocketAddrV4, to: SocketAddrV4, content: &[u8]) -> Vec<u8> {
     let length = (8 + content.len()) as u16;
     let header = [from.port(), to.port(), length, 0].map(u16::to_be_bytes).concat();
     ip(UDP, *from.ip(), *to.ip(), &[&header, content].concat())
 }
 
-/// The sum of RFC 1071.
+/// Computes the checksum of RFC 1071.
 fn checksum(bytes: &[u8]) -> u16 {
     let words = bytes.chunks(2).map(|two| u32::from(u16::from_be_bytes([two[0], *two.get(1).unwrap_or(&0)])));
     let sum: u32 = words.sum();
@@ -69,12 +69,12 @@ fn homa(ports: (u16, u16), id: u64, incarnation: u64, body: &Body, payload: usiz
 
 impl Forger {
     fn put(&self, packet: &[u8], to: SocketAddrV4) {
-        // A full buffer drops the packet, as any queue may.
+        // If the buffer is full, the packet is dropped, as in any queue.
         let _ = rustix::net::sendto(&self.socket, packet, rustix::net::SendFlags::empty(), &to);
     }
 
-    /// An ICMP report to the client's host about a packet to the server. A forger knows the addresses and
-    /// guesses the rest.
+    /// Sends the client's host an ICMP report about a packet to the server. The forger knows the addresses
+    /// and guesses the rest.
     fn report(&self, kind: [u8; 2], rest: [u8; 4], n: u32) {
         let guess = homa((32_768, 99), u64::from(n) * 2, 7, &Body::Busy, 0);
         let quoted = udp(self.client, self.attacked, &guess);

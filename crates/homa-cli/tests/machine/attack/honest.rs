@@ -10,10 +10,10 @@ use homa_testkit::namespace::{Namespace, V4};
 
 use super::Form;
 
-/// Lengths of the requests, which are echoed, in this order.
+/// Lengths of the requests in the order in which they are sent. The server echoes them.
 const LENGTHS: [usize; 12] = [100, 100, 3_000, 100, 20_000, 100, 1, 100, 300_000, 100, 1_400, 100];
 
-/// A call that is not answered within this fails.
+/// A call that is not answered within this time fails.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub struct Client {
@@ -30,7 +30,7 @@ pub struct HonestCalls {
 
 impl Client {
     pub fn new(namespace: &Namespace, form: Form, server: SocketAddr) -> Client {
-        // Not the directory of this machine's other hosts.
+        // Do not use the directory of this machine's other hosts.
         let segment_dir = env!("CARGO_TARGET_TMPDIR").into();
         let config = Host::builder()
             .driver(form.driver())
@@ -44,7 +44,7 @@ impl Client {
         self.host.local_addr()
     }
 
-    /// Makes calls one after the other for this long.
+    /// Makes calls one after another for this long.
     pub fn call_for(&self, lasting: Duration) -> HonestCalls {
         let client = self.host.client().expect("a port");
         let begin = Instant::now();
@@ -74,7 +74,7 @@ impl HonestCalls {
         self.times.len()
     }
 
-    /// The 99th percentile of calls of 100 bytes, in microseconds.
+    /// Returns the 99th percentile of the durations of 100-byte calls, in microseconds.
     pub fn short_p99_us(&self) -> f64 {
         let mut times: Vec<Duration> =
             self.times.iter().filter(|(length, _)| *length == 100).map(|(_, time)| *time).collect();

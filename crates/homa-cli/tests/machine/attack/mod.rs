@@ -1,9 +1,9 @@
-//! Hostile peers and forged packets together with an honest client, against a server in a separate process:
-//! SECURITY.md has the guarantees.
+//! Runs hostile peers and forged packets alongside an honest client, against a server in a separate process.
+//! SECURITY.md states the guarantees.
 //!
 //! Each attack sends [`RATE`] packets per second, over each [`Form`] of UDP. All honest calls must be
-//! answered, and the server's memory must stay within a bound and return to its previous level. Times of
-//! honest calls are printed and not checked here: `cargo test -p homa-cli --test machine attack -- --ignored
+//! answered. The server's memory must stay within a bound and return to its previous level. Times of honest
+//! calls are printed but not checked here: `cargo test -p homa-cli --test machine attack -- --ignored
 //! --nocapture` takes longer and prints the table.
 
 mod forged;
@@ -26,19 +26,19 @@ const RATE: u32 = 10_000;
 /// Address of an attacker that does not hide.
 pub const ATTACKER: &str = "10.146.0.3";
 
-/// Homa in UDP, as an attacker sends it without privileges.
+/// Homa in UDP, in the forms that an attacker can send without privileges.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
-    /// UDP ports of the hosts' own.
+    /// Homa over UDP, with each host's own UDP port.
     Udp,
-    /// Linux Homa's UDP form: port 54321 at both ends.
+    /// Linux Homa's UDP encapsulation, with port 54321 at both ends.
     LinuxUdp,
 }
 
 impl Form {
     pub const ALL: [Form; 2] = [Form::Udp, Form::LinuxUdp];
 
-    /// The UDP port of a host that would have `port` in the first form.
+    /// Returns the UDP port of a host whose port in the first form would be `port`.
     pub fn port(self, port: u16) -> u16 {
         match self {
             Form::Udp => port,
@@ -62,22 +62,23 @@ impl Form {
     }
 }
 
-/// Additional bytes that the server may hold: the maximum share of one peer, and the retained buffers.
+/// Additional bytes that the server may hold: the maximum share of one peer, and retained buffers.
 const MEMORY: u64 = 192 << 20;
 
 pub fn at(ip: &str, port: u16) -> SocketAddr {
     SocketAddr::new(ip.parse::<IpAddr>().expect("an address"), port)
 }
 
-/// Packets of an attack, one at a time; the attack chooses their addresses.
+/// The packets of an attack, sent one at a time. The attack chooses their addresses.
 pub trait Attack: Send {
-    /// Runs before the packets are counted: an honest exchange, if needed.
+    /// Runs before packets are counted, for an honest exchange if one is needed.
     fn begin(&mut self) {}
 
     /// Sends the packet number `n`.
     fn send(&mut self, n: u32);
 
-    /// Bytes that the attacked host has sent to the attacker, and bytes that it has received from it.
+    /// Returns the bytes that the attacked host has sent to the attacker, and the bytes that it has received
+    /// from the attacker.
     fn bytes(&mut self) -> (u64, u64) {
         (0, 0)
     }
@@ -102,12 +103,12 @@ pub fn run(attack: &mut dyn Attack, lasting: Duration) {
 struct Outcome {
     name: &'static str,
     form: Form,
-    /// Honest calls during the same packets sent elsewhere, and during the attack.
+    /// Honest calls made while the same packets were sent elsewhere, and while they were sent to the server.
     control: HonestCalls,
     attacked: HonestCalls,
-    /// Resident bytes of the server: before, maximum, and afterwards.
+    /// Resident bytes of the server: before the attack, at most, and after it.
     memory: [u64; 3],
-    /// Bytes sent for each byte from the attacker.
+    /// Bytes that the server sent per byte received from the attacker.
     amplification: f64,
 }
 
@@ -128,7 +129,7 @@ impl Outcome {
     }
 }
 
-/// Runs an attack for this long, and sends the same packets to a socket that is not read.
+/// Runs an attack for this long. For comparison, also sends the same packets to a socket that is not read.
 fn play((name, make): NamedAttack, form: Form, lasting: Duration) -> Option<Outcome> {
     let namespaces = pair(1_500)?;
     namespaces[0].ip(&format!("addr add {ATTACKER}/24 dev v0")).expect("a second address");
@@ -151,7 +152,7 @@ fn play((name, make): NamedAttack, form: Form, lasting: Duration) -> Option<Outc
             (honest, attacker.join().expect("the attacker attacks"))
         })
     };
-    // Buffers and threads must exist before memory is compared.
+    // Buffers and threads must exist before memory is measured for comparison.
     client.call_for(lasting / 4);
     let (control, _) = beside(elsewhere);
     let before = server.resident_bytes();
@@ -167,7 +168,7 @@ fn play((name, make): NamedAttack, form: Form, lasting: Duration) -> Option<Outc
     Some(Outcome { name, form, control, attacked, memory: [before, most, after], amplification })
 }
 
-/// The place of an attack.
+/// The addresses involved in an attack.
 pub struct Place {
     pub form: Form,
     pub attacked: SocketAddr,

@@ -1,4 +1,4 @@
-//! Attacks by a peer that does not hide: it sends from its own address, and receives the replies.
+//! Attacks by a peer that does not hide: it sends from its own address and receives the replies.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
@@ -12,7 +12,7 @@ use super::{ATTACKER, Attack, Form, Place, at};
 const CLIENT_PORT: u16 = 40_000;
 const SERVER_PORT: u16 = 99;
 
-/// Long enough for a port to become free on a busy machine.
+/// Timeout that is long enough for a port to become free on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Maximum message of Linux Homa.
@@ -23,14 +23,14 @@ pub struct Peer {
     to: SocketAddr,
     /// Sends one packet of the attack.
     packet: fn(&mut Peer, u32),
-    /// Whether it makes an honest call first.
+    /// Whether the attack makes an honest call first.
     begins_honestly: bool,
     next_id: u64,
     sent: u64,
 }
 
-/// The attacker's socket. The port of Linux Homa's UDP form may be taken for a moment: children that other
-/// tests have just forked may have a copy of the socket of the attack before.
+/// Opens the attacker's socket. The port of Linux Homa's UDP encapsulation may be in use for a moment:
+/// children that other tests have just forked may hold a copy of the previous attack's socket.
 fn socket(form: Form) -> UdpSocket {
     let begin = Instant::now();
     loop {
@@ -49,7 +49,7 @@ pub fn attack(place: &Place, packet: fn(&mut Peer, u32)) -> Box<dyn Attack> {
     Box::new(Peer { socket, to, packet, begins_honestly: false, next_id: 1 << 20, sent: 0 })
 }
 
-/// The same attack by a peer that has been answered, and is therefore verified.
+/// Makes the same attack by a peer that has been answered before, and is therefore verified.
 pub fn proven_attack(place: &Place, packet: fn(&mut Peer, u32)) -> Box<dyn Attack> {
     let socket = socket(place.form);
     let to = place.attacked;
@@ -73,7 +73,7 @@ impl Peer {
         let mut packet = wire::encode(&common, body).as_slice().to_vec();
         packet.resize(packet.len() + payload, 0);
         self.sent += packet.len() as u64;
-        // A full buffer drops the packet, as any queue may.
+        // If the buffer is full, the packet is dropped, as in any queue.
         let _ = self.socket.send_to(&packet, self.to);
     }
 
@@ -111,12 +111,12 @@ impl Attack for Peer {
         self.socket.set_read_timeout(Some(Duration::from_secs(1))).expect("a socket");
         let mut bytes = [0; 65_536];
         let mut missing = 60;
-        // If the packets go to a socket that is not read, no reply arrives.
+        // If the packets are sent to a socket that is not read, no reply arrives.
         while missing > 0 && self.socket.recv_from(&mut bytes).is_ok() {
             let Ok(packet) = wire::decode(&bytes, 65_536) else { continue };
             match packet.body {
                 Body::Data(_) => missing -= 1,
-                // If the host verifies the peer, it answers.
+                // If the host verifies the peer, the peer answers.
                 Body::Resend(_) if packet.common.sender_id & !1 != id => {
                     let unknown = Body::RpcUnknown(wire::UnknownReason::Unknown);
                     self.say(packet.common.sender_id ^ 1, &unknown, 0);
@@ -150,7 +150,7 @@ pub fn far_first_packets(peer: &mut Peer, n: u32) {
     peer.data(id, LARGE, 1 + n % 900 * 1_000, 1);
 }
 
-/// Four large messages that receive a byte from time to time.
+/// Four large messages that receive a byte once in a while.
 pub fn crawling_messages(peer: &mut Peer, n: u32) {
     let id = (1 << 30) + u64::from(n % 4) * 2;
     peer.data(id, LARGE, n / 4, 1);
@@ -179,13 +179,13 @@ pub fn half_open_short(peer: &mut Peer, _: u32) {
     peer.data(id, 2, 0, 1);
 }
 
-/// As many large messages as packets.
+/// A new large message with each packet.
 pub fn many_large_at_once(peer: &mut Peer, _: u32) {
     let id = peer.id();
     peer.data(id, LARGE, 0, 1);
 }
 
-/// Requests of one byte with scattered ids, never acknowledged.
+/// Requests of one byte with scattered IDs, which are never acknowledged.
 pub fn scattered_ids(peer: &mut Peer, _: u32) {
     peer.next_id += 126;
     let id = peer.id();

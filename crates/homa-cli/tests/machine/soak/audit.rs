@@ -1,4 +1,4 @@
-//! Checks the ledger of a soak: nothing lost, doubled, wrong or hung.
+//! Checks the ledger of a soak: no call may be lost, executed twice, answered wrongly, or hung.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,13 +15,13 @@ use super::process::{Carrier, Stream, Target};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
     Cut,
-    /// Kill of the server, which is restarted.
+    /// The server was killed and restarted.
     Kill,
-    /// The two ends of the link differ in their MTU, and the receiving end drops longer packets silently.
+    /// The two ends of the link have different MTUs, and the receiving end silently drops longer packets.
     MtuMismatch,
 }
 
-/// A time in which calls may fail.
+/// A period in which calls may fail.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
     pub cause: Cause,
@@ -34,11 +34,11 @@ impl Window {
         self.concerns(stream) && failure.begin_ns <= self.end_ns && self.begin_ns <= failure.end_ns
     }
 
-    /// Whether a call that began after this kill may end with `PeerRestarted`.
+    /// Returns whether a call that began after this kill may end with `PeerRestarted`.
     ///
     /// A client that sent its request before the first packet of the new incarnation arrived cannot know
-    /// which incarnation it reached (PEER-6). Where processes share a host, one that takes over a port does
-    /// not know which requests its predecessor ran, so that a lost packet has the same effect (HOST-10).
+    /// which incarnation received it (PEER-6). If processes share a host, a process that takes over a port
+    /// does not know which requests its predecessor executed, so a lost packet has the same effect (HOST-10).
     fn may_confuse(&self, failure: &Failure, stream: Stream) -> bool {
         let restarted = failure.outcome.code() == PEER_RESTARTED && self.cause == Cause::Kill;
         let end_ns = self.end_ns + Config::default().max_packet_lifetime_ns;
@@ -50,7 +50,7 @@ impl Window {
     }
 }
 
-/// Counts of outcomes, read incrementally.
+/// Counts of outcomes, which are read incrementally.
 #[derive(Default)]
 pub struct Progress {
     next: BTreeMap<u32, u32>,
@@ -74,7 +74,7 @@ impl Progress {
     }
 }
 
-/// Kinds of failures, and the number of calls of each.
+/// Lists the kinds of failures and the number of calls for each.
 pub fn kinds(outcomes: &[u64]) -> String {
     let failed = OUTCOMES.iter().zip(outcomes).skip(usize::from(WRONG)).filter(|(_, count)| **count > 0);
     let kinds: Vec<String> = failed.map(|(name, count)| format!("{name} {count}")).collect();
@@ -93,14 +93,14 @@ pub struct AuditedStream {
 pub struct Audit {
     pub outcomes: [u64; OUTCOMES.len()],
     pub executed: u64,
-    /// Defects, with a line for each.
+    /// Defects, with one line each.
     pub defects: Vec<String>,
-    /// Requests that two incarnations of a server have run, which AMO-11 does not exclude.
+    /// Number of requests executed by two incarnations of a server, which AMO-11 does not exclude.
     pub twice_over_lives: u64,
-    /// Failures by cause; `None` for calls that nothing disturbed.
+    /// Failures by cause; `None` for calls that were not disturbed.
     pub failures: BTreeMap<Option<Cause>, [u64; OUTCOMES.len()]>,
     pub answered_by: BTreeMap<String, u64>,
-    /// Streams, with the indices of kills among the windows after which a call of the stream got
+    /// Streams, each with the index of a kill (among the windows) after which a call of the stream got
     /// `PeerRestarted`.
     confused: BTreeSet<(u32, usize)>,
 }
@@ -244,7 +244,7 @@ fn udp_stream(target: Target) -> Stream {
     Stream { number: 0, carrier: Carrier::Udp, target }
 }
 
-/// A failure of a call from 100 to 200 ns.
+/// Makes a failure of a call that ran from 100 to 200 ns.
 fn failure(error: CallError) -> Failure {
     let id = CallId { stream: 0, number: 0 };
     let outcome = Outcome::begun(true).failed(&error);

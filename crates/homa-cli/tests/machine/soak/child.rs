@@ -1,4 +1,4 @@
-//! A process of a soak, from its parent's view.
+//! A process of a soak, as seen by its parent.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout};
@@ -9,14 +9,14 @@ use homa_testkit::resident_bytes;
 
 use super::process::{Role, Site};
 
-/// A child process. Dropping it sends SIGKILL, unless [`finish`](Process::finish) ended it.
+/// A child process. Dropping it sends SIGKILL, unless it was ended by [`finish`](Process::finish).
 pub struct Process {
     child: Child,
     stdout: BufReader<ChildStdout>,
 }
 
 impl Process {
-    /// Starts it in a namespace and waits until it is ready.
+    /// Starts the process in a namespace and waits until it is ready.
     pub fn start(namespace: &Namespace, site: &Site, role: &Role) -> Process {
         let mut command = site.command(role);
         command.stdout(std::process::Stdio::piped());

@@ -13,25 +13,25 @@ use super::ledger::now_ns;
 use super::process::{Carrier, Target};
 use super::{CLIENT_UDP_PORT, Soak};
 
-/// Duration of each attack before memory is compared.
+/// Duration of each attack before memory is measured for comparison.
 const WARM_UP: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug)]
 pub enum Disturbance {
-    /// SIGKILL to a server process, which is started again after this time.
+    /// Kills a server process with SIGKILL. It is restarted after this time.
     KillServer { down: Duration },
-    /// SIGKILL to a client process; another is started.
+    /// Kills a client process with SIGKILL. Another one is started.
     KillClient,
-    /// The device at this end of the link is down for this time.
+    /// Takes the device at this end of the link down for this time.
     Cut { end: usize, lasting: Duration },
     /// Changes the MTU at both ends, one after the other.
     Mtu([u32; 2]),
-    /// Different MTUs for this time, then the larger one at both ends.
+    /// Sets different MTUs for this time, and then the larger one at both ends.
     MtuMismatch { mtus: [u32; 2], lasting: Duration },
 }
 
 impl Disturbance {
-    /// A random disturbance; all kinds have similar probabilities.
+    /// Returns a random disturbance. All kinds have similar probabilities.
     fn at_random(random: &mut Pcg64) -> Disturbance {
         let mut time = |from, to| Duration::from_millis(random.random_range(from..to));
         let (short, long) = (time(0, 1_500), time(1_000, 3_000));
@@ -53,8 +53,8 @@ impl Soak {
         [&PEERS[..], forgers].concat()
     }
 
-    /// Runs each attack once over each form, so that the server has all retained buffers, and returns its
-    /// memory.
+    /// Runs each attack once over each form of UDP, so that the server has allocated all buffers that it
+    /// retains. Returns the server's memory.
     pub fn warm_up(&mut self) -> u64 {
         for attack in self.attacks() {
             for form in Form::ALL {
@@ -66,7 +66,7 @@ impl Soak {
         self.steady.resident_bytes()
     }
 
-    /// An attack during half of the time, and a few disturbances; afterwards all calls must work again.
+    /// Runs an attack during half of the time, and a few disturbances. Afterwards, all calls must work again.
     pub fn round(&mut self, random: &mut Pcg64) {
         let disturbances: Vec<(Duration, Disturbance)> = (0..random.random_range(1..4))
             .map(|_| (Duration::from_millis(random.random_range(100..3_000)), Disturbance::at_random(random)))
@@ -159,7 +159,7 @@ impl Soak {
         }
     }
 
-    /// Returns when packets pass in both directions again.
+    /// Cuts the link, and returns when packets pass in both directions again.
     fn cut(&self, end: usize, lasting: Duration) {
         self.namespaces[end].ip(&format!("link set v{end} down")).expect("a device");
         std::thread::sleep(lasting);

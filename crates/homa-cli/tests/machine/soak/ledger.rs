@@ -1,6 +1,7 @@
-//! Outcomes of calls and executions at servers, in files that outlive every process of a soak.
+//! Outcomes of calls and executions at servers, in files that outlive all processes of a soak.
 //!
-//! Both files have a slot for each call. Holes in sparse files cost nothing, and a SIGKILL loses no write.
+//! Both files have a slot for each call. Holes in sparse files cost nothing, and a SIGKILL does not lose any
+//! write.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -13,18 +14,18 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::message::CallId;
 
-/// Slots of one stream.
+/// Number of slots per stream.
 const STREAM_CALLS: u64 = 1 << 24;
 
-/// A call that has begun and not ended.
+/// A call that has begun but not ended.
 pub const BEGUN: u8 = 1;
 pub const ANSWERED: u8 = 2;
-/// A response with other bytes than the server sends.
+/// A response whose bytes differ from those that the server sends.
 pub const WRONG: u8 = 3;
 pub const DEADLINE: u8 = 4;
 pub const PEER_RESTARTED: u8 = 9;
 
-/// Names of the outcomes, by their codes.
+/// Names of the outcomes, indexed by their codes.
 pub const OUTCOMES: [&str; 16] = [
     "none",
     "unfinished",
@@ -47,9 +48,9 @@ pub const OUTCOMES: [&str; 16] = [
 const CODE: u8 = 0x1f;
 /// Set if the request had a header, so that its execution is recorded.
 const RECORDED: u8 = 0x20;
-/// Set if the call ended later than its deadline permits.
+/// Set if the call ended later than its deadline.
 const LATE: u8 = 0x40;
-/// Set if the error says that the request has not run.
+/// Set if the error states that the request has not been executed.
 const NOT_RUN: u8 = 0x80;
 
 fn code(error: &CallError) -> u8 {
@@ -69,7 +70,7 @@ fn code(error: &CallError) -> u8 {
     }
 }
 
-/// The outcome of a call, in a byte.
+/// The outcome of a call, stored in a byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome(u8);
 
@@ -107,7 +108,7 @@ impl Outcome {
     }
 }
 
-/// Executions of a request: their number, and the server's last incarnation that ran it.
+/// The executions of a request: their number, and the last incarnation of the server that executed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExecutionRecord([u8; 2]);
 
@@ -148,14 +149,14 @@ impl ExecutionRecord {
 pub struct Failure {
     pub id: CallId,
     pub outcome: Outcome,
-    /// Time in nanoseconds of [`now_ns`].
+    /// Time in nanoseconds, from [`now_ns`].
     pub begin_ns: u64,
     pub end_ns: u64,
     pub request_bytes: usize,
     pub response_bytes: usize,
 }
 
-/// The monotonic clock, which all processes of the machine share.
+/// Returns the time of the monotonic clock, which all processes of the machine share.
 pub fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
@@ -165,7 +166,7 @@ pub struct Ledger {
     outcomes: File,
     executions: File,
     failures: File,
-    /// If two threads of a server receive the same request, only one of them may see it unexecuted.
+    /// If two threads of a server receive the same request, only one of them may find it not yet executed.
     executing: Mutex<()>,
 }
 
@@ -175,7 +176,7 @@ fn slot(id: CallId) -> u64 {
 }
 
 impl Ledger {
-    /// Opens the ledger in this directory, and creates it if missing.
+    /// Opens the ledger in this directory, creating it if it is missing.
     pub fn open(directory: &Path) -> Ledger {
         let mut options = OpenOptions::new();
         options.read(true).create(true);
@@ -211,12 +212,13 @@ impl Ledger {
 
     pub fn executed(&self, id: CallId) -> ExecutionRecord {
         let mut bytes = [0; 2];
-        // Beyond the end of the file nothing is recorded.
+        // Beyond the end of the file, nothing is recorded.
         let _ = self.executions.read_exact_at(&mut bytes, slot(id) * 2);
         ExecutionRecord(bytes)
     }
 
-    /// Outcomes of a stream starting with this call number: all available ones, up to some thousand.
+    /// Returns the outcomes of a stream from this call number on: all that are available, up to a few
+    /// thousand.
     pub fn outcomes(&self, stream: u32, from: u32) -> Vec<Outcome> {
         let mut bytes = vec![0; 4_096];
         let length =
@@ -225,7 +227,7 @@ impl Ledger {
     }
 }
 
-/// All failures recorded in this directory.
+/// Returns all failures recorded in this directory.
 pub fn failures(directory: &Path) -> Vec<Failure> {
     let text = std::fs::read_to_string(directory.join("failures")).expect("readable");
     text.lines()

@@ -6,16 +6,16 @@ use bytes::Bytes;
 use rand::{RngCore, SeedableRng};
 use rand_pcg::Pcg64;
 
-/// Largest request and response in bytes.
+/// Maximum length of a request or response in bytes.
 pub const LARGEST: usize = 500_000;
 
 /// Bytes before a request's content: [`MAGIC`], stream, number, response length. Shorter requests have no
-/// header. The server echoes those and attackers' requests.
+/// header. The server echoes such requests, which attackers send too.
 pub const HEADER: usize = 16;
 
 const MAGIC: u32 = 0x50a4_50a4;
 
-/// Random bytes. Contents are slices of them, so that checking a message is one comparison.
+/// Random bytes. The contents of messages are slices of them, so that a message is checked by one comparison.
 static BLOCK: LazyLock<Bytes> = LazyLock::new(|| {
     let mut bytes = vec![0; LARGEST + (1 << 20)];
     Pcg64::seed_from_u64(146).fill_bytes(&mut bytes);
@@ -48,7 +48,7 @@ pub fn request(id: CallId, length: usize, response_length: usize) -> Bytes {
     [&words.map(u32::to_be_bytes).concat()[..], &content(id, Side::Request, rest)].concat().into()
 }
 
-/// The response that the request of this call must get.
+/// Returns the response that the request of this call must get.
 pub fn response(id: CallId, request: &Bytes, length: usize) -> Bytes {
     if request.len() < HEADER { request.clone() } else { content(id, Side::Response, length) }
 }
@@ -57,11 +57,11 @@ pub fn response(id: CallId, request: &Bytes, length: usize) -> Bytes {
 pub struct ParsedRequest {
     pub id: CallId,
     pub response_length: usize,
-    /// Whether the content is that of this call.
+    /// Whether the content is that of this call's request.
     pub right: bool,
 }
 
-/// `None` for requests without a header.
+/// Parses a request. Returns `None` for requests without a header.
 pub fn parse(request: &[u8]) -> Option<ParsedRequest> {
     let header: &[u8; HEADER] = request.first_chunk()?;
     let word = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);

@@ -1,14 +1,15 @@
-//! Calls during kills of servers and clients, cut links, MTU changes and attacks, in random combinations.
+//! Makes calls during kills of servers and clients, cut links, MTU changes and attacks, in random
+//! combinations.
 //!
-//! Nothing may be lost, doubled, wrong or hung. A call may fail only during a disturbance of its stream. Each
-//! response has the right bytes, a server runs a request at most once, and each call ends. The server's
-//! memory must not grow. The long run is
+//! No call may be lost, executed twice, answered wrongly, or hung. A call may fail only during a disturbance
+//! of its stream. Each response must have the right bytes, a server must execute a request at most once, and
+//! each call must end. The server's memory must not grow. The long run is
 //!
 //! ```text
 //! cargo test --release -p homa-cli --test machine soak -- --ignored --nocapture
 //! ```
 //!
-//! It takes `SOAK_SECONDS` (1800 by default). Its disturbances follow from `SOAK_SEED`, which it prints.
+//! It takes `SOAK_SECONDS` (1800 by default). Its disturbances are derived from `SOAK_SEED`, which it prints.
 
 mod audit;
 mod child;
@@ -35,13 +36,13 @@ use ledger::{ANSWERED, Ledger};
 use process::{Carrier, DEADLINE, Role, Site, Stream, Target};
 use report::Status;
 
-/// The UDP port of the client that is never killed; forgers know it.
+/// The UDP port of the client that is never killed. Forgers know this port.
 const CLIENT_UDP_PORT: u16 = 15_000;
 
-/// After the last disturbance, each stream must have responses within this time.
+/// Time within which each stream must have responses after the last disturbance.
 const RECOVERY: Duration = Duration::from_secs(60);
 
-/// Additional bytes that the server may have, beyond twice those after warm-up.
+/// Memory that the server may have in addition to twice that after the warm-up.
 const MEMORY: u64 = 16 << 20;
 
 pub struct Soak {
@@ -57,12 +58,12 @@ pub struct Soak {
     victim: Option<Process>,
     streams: Vec<AuditedStream>,
     windows: Vec<Window>,
-    /// Removed after all processes have ended.
+    /// The directory is removed after all processes have ended.
     _scratch: Scratch,
 }
 
 impl Soak {
-    /// `None`, with the reason printed, without a required privilege or tool.
+    /// Returns `None`, and prints the reason, if a required privilege or tool is missing.
     fn start(seed: u64) -> Option<Soak> {
         let namespaces = pair(1_500)?;
         namespaces[0].ip(&format!("addr add {ATTACKER}/24 dev v0")).expect("a second address");
@@ -111,7 +112,7 @@ impl Soak {
         self.status.streams.store(self.streams.len() as u32, Ordering::Relaxed);
     }
 
-    /// Kills the client that may be killed, and starts another one.
+    /// Kills the client that may be killed, and starts a new one.
     fn replace_victim(&mut self) {
         drop(self.victim.take());
         let number = self.streams.len() - self.site.carriers.len() * TARGETS.len();
@@ -119,8 +120,8 @@ impl Soak {
         self.start_victim();
     }
 
-    /// Waits until each stream has had this number of further responses. Panics if a stream has none for
-    /// long.
+    /// Waits until each stream has received this many more responses. Panics if a stream does not receive any
+    /// for long.
     fn await_answers(&self, count: usize) {
         let end = Instant::now() + RECOVERY;
         for AuditedStream { stream, .. } in self.streams.iter().filter(|streamed| !streamed.killed) {
@@ -147,7 +148,7 @@ impl Soak {
         }
     }
 
-    /// Ends all calls and processes; returns the audit of the ledger and the server's memory at the end.
+    /// Ends all calls and processes. Returns the audit of the ledger and the server's memory at the end.
     fn end(mut self, idle: Duration, warm: u64) -> (Audit, u64, Vec<String>) {
         self.await_answers(2);
         let client_end = DEADLINE * 3;
@@ -168,14 +169,14 @@ impl Soak {
 
 const TARGETS: [Target; 2] = [Target::Steady, Target::Killed];
 
-/// This number of streams for each carrier and server.
+/// Makes this many streams for each carrier and server.
 fn streams(site: &Site, first: u32, each: usize) -> Vec<Stream> {
     let ways = site.carriers.iter().flat_map(|&carrier| TARGETS.map(|target| (carrier, target)));
     let ways = ways.flat_map(|way| std::iter::repeat_n(way, each));
     (first..).zip(ways).map(|(number, (carrier, target))| Stream { number, carrier, target }).collect()
 }
 
-/// Whether raw IP is available; if not, prints the omitted part.
+/// Returns whether raw IP is available. If it is not, prints which part is skipped.
 fn raw_ip(namespace: &Namespace) -> bool {
     use rustix::net::{AddressFamily, SocketType, ipproto, socket};
     match namespace.run(|| socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::RAW)).map(drop)) {

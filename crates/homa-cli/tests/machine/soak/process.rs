@@ -1,4 +1,4 @@
-//! The processes of a soak: this test program, run again as a server or as a client.
+//! The processes of a soak: this test program, started again as a server or as a client.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -24,23 +24,24 @@ use super::message::{self, CallId, HEADER};
 /// The environment variable with the role of a process.
 const ROLE: &str = "SOAK_ROLE";
 
-/// The variable of glibc for the minimum size of mapped allocations, which are returned to the system when
-/// freed.
+/// The variable of glibc that sets the minimum size of mapped allocations, which are returned to the system
+/// when they are freed.
 ///
-/// Otherwise glibc raises that size to the largest buffer freed so far. Freed buffers then stay resident in
-/// its arenas, in an amount that depends on their order, and hide the host's own memory.
+/// Without it, glibc raises that size to the largest buffer freed so far. Freed buffers would then stay
+/// resident in its arenas, in an amount that depends on their order, and hide the memory used by the host
+/// itself.
 const MMAP_THRESHOLD: &str = "MALLOC_MMAP_THRESHOLD_";
 
-/// A call without an outcome by then has hung: silence ends it after a second.
+/// A call without an outcome after this time has hung, because silence ends a call after a second.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
-/// On a busy machine, a thread may be woken later by this time.
+/// On a busy machine, a thread may be woken this much later.
 const SLACK: Duration = Duration::from_secs(20);
 
 const SERVER_THREADS: usize = 2;
 
-/// RESENDs before a silent server counts as gone: about two seconds instead of half a second. Where processes
-/// share a socket, a call passes through four of them, each of which may wait for a processor.
+/// Number of RESENDs after which a silent server counts as dead: about two seconds instead of half a second.
+/// If processes share a socket, a call passes through four of them, each of which may wait for a processor.
 const MAX_RESENDS: u32 = 48;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,7 +52,7 @@ pub enum Carrier {
 }
 
 impl Carrier {
-    /// Whether all processes at an address are one host to their peers (HOST-1).
+    /// Returns whether all processes at an address are a single host to their peers (HOST-1).
     pub fn shares_host(self) -> bool {
         self != Carrier::Udp
     }
@@ -60,14 +61,14 @@ impl Carrier {
 /// The two server processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Target {
-    /// A server that lives as long as the soak.
+    /// A server that runs as long as the soak.
     Steady,
     /// A server that is killed and restarted.
     Killed,
 }
 
 impl Target {
-    /// HOST-1: over raw IP and in Linux Homa's UDP form the Homa ports are those of one host.
+    /// HOST-1: over raw IP and in Linux Homa's UDP encapsulation, the Homa ports belong to one host.
     pub fn homa_port(self, carrier: Carrier) -> u16 {
         match (carrier, self) {
             (Carrier::Udp | Carrier::LinuxUdp, Target::Steady) => 99,
@@ -87,7 +88,7 @@ impl Target {
     }
 }
 
-/// A sequence of calls, through a client port of its own.
+/// A sequence of calls through a client port of its own.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Stream {
     pub number: u32,
@@ -101,7 +102,7 @@ pub enum Role {
     Client { udp_port: u16, streams: Vec<Stream>, seed: u64 },
 }
 
-/// The configuration of every process of a soak.
+/// The configuration of all processes of a soak.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Site {
     pub directory: PathBuf,
@@ -109,7 +110,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// The command that runs a process.
+    /// Returns the command that runs a process.
     pub fn command(&self, role: &Role) -> Command {
         let mut command = Command::new(std::env::current_exe().expect("a program"));
         command
@@ -150,7 +151,7 @@ fn a_process_of_a_soak() {
     }
 }
 
-/// Prints that the process is ready, and waits until its parent closes its standard input or has ended.
+/// Prints that the process is ready, and waits until its parent closes standard input or exits.
 fn await_end() {
     println!("\nready");
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
@@ -224,7 +225,8 @@ fn call(site: &Site, udp_port: u16, streams: &[Stream], seed: u64) {
     });
 }
 
-/// Length of a request or response, 1 to [`message::LARGEST`] bytes (inclusive). Half of them are short.
+/// Returns the length of a request or response, from 1 to [`message::LARGEST`] bytes inclusive. Half of the
+/// lengths are short.
 fn length(random: &mut Pcg64) -> usize {
     match random.random_range(0..20) {
         0 => 1,
@@ -260,7 +262,7 @@ fn call_until(stop: &AtomicBool, stream: Stream, client: &Client, ledger: &Ledge
             ledger.note_failure(&Failure { id, outcome, begin_ns, end_ns, request_bytes, response_bytes });
         }
         ledger.note(id, outcome);
-        // Pauses leave processor time to attackers and to other tests.
+        // Pauses leave processor time for attackers and for other tests.
         std::thread::sleep(Duration::from_micros(random.random_range(500..4_000)));
     }
 }

@@ -29,7 +29,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// Counters for a soak with this number of streams and this server process.
+    /// Makes counters for a soak with this number of streams and this server process.
     pub fn new(streams: u32, server: u32) -> Status {
         let zero = || AtomicU64::new(0);
         Status {
@@ -74,7 +74,7 @@ impl fmt::Display for Status {
     }
 }
 
-/// A thread that prints a progress line periodically.
+/// A thread that periodically prints a progress line.
 pub struct Reporter {
     thread: JoinHandle<u64>,
     over: Arc<AtomicBool>,
@@ -89,7 +89,7 @@ pub fn start(status: &Arc<Status>, directory: &Path) -> Reporter {
 }
 
 impl Reporter {
-    /// Returns the maximum memory of the server.
+    /// Ends the thread. Returns the maximum memory of the server.
     pub fn end(self) -> u64 {
         self.over.store(true, Ordering::Relaxed);
         self.thread.join().expect("the reporter reports")
