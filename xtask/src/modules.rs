@@ -48,7 +48,7 @@ impl Modules {
         Ok(())
     }
 
-    /// Whether this module exists and has its own file.
+    /// Returns whether this module exists and has its own file.
     pub fn contains(&self, module: &[String]) -> bool {
         self.files.contains_key(module)
     }

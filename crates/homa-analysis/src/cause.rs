@@ -174,7 +174,7 @@ impl Default for Amounts {
 }
 
 impl Amounts {
-    /// The sum in nanoseconds.
+    /// Returns the sum in nanoseconds.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
@@ -185,7 +185,7 @@ impl Amounts {
         self.0.iter_mut().zip(other.0).for_each(|(sum, ns)| *sum += ns);
     }
 
-    /// The largest cause and its amount.
+    /// Returns the largest cause and its amount.
     #[must_use]
     pub fn largest(&self) -> (Cause, u64) {
         let pairs = Cause::ALL.iter().map(|cause| (*cause, self[*cause]));

@@ -84,7 +84,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Whether this RPC is selected.
+    /// Returns whether this RPC is selected.
     #[must_use]
     pub fn takes(&self, model: &Model, rpc: &Rpc) -> bool {
         let size = rpc.request.length.max(rpc.response.length);

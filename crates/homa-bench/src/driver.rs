@@ -50,7 +50,7 @@ pub fn batch_cap(text: &str) -> Result<BatchCap, String> {
 }
 
 impl Driver {
-    /// The name on the command line and in results.
+    /// Returns the name on the command line and in results.
     pub fn name(self) -> &'static str {
         self.into()
     }

@@ -36,7 +36,7 @@ struct Peer {
 }
 
 impl HostReport {
-    /// The current report of this host.
+    /// Returns the current report of this host.
     pub fn of(host: &Host) -> HostReport {
         HostReport {
             counters: host.metrics().entries(),

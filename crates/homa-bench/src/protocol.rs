@@ -39,12 +39,12 @@ impl Protocol {
     pub const ALL: [Protocol; 5] =
         [Protocol::Homa, Protocol::Tcp, Protocol::Grpc, Protocol::Quic, Protocol::Udp];
 
-    /// The name on the command line and in results.
+    /// Returns the name on the command line and in results.
     pub fn name(self) -> &'static str {
         self.into()
     }
 
-    /// The name in prose.
+    /// Returns the name in prose.
     pub fn title(self) -> &'static str {
         match self {
             Protocol::Homa => "Homa",

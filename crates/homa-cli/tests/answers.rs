@@ -10,7 +10,7 @@ fn trace(words: &[&str]) -> Output {
     run(["trace"].iter().chain(words).copied())
 }
 
-/// The traces of a simulated rack, created once: W4 at 80 % between 8 hosts, as RPCs.
+/// Returns the traces of a simulated rack, created once: W4 at 80 % between 8 hosts, as RPCs.
 fn simulated() -> &'static str {
     static TRACES: OnceLock<Scratch> = OnceLock::new();
     TRACES

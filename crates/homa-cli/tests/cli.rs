@@ -85,7 +85,7 @@ impl Serve {
     /// Sends the process a signal.
     fn tell(&self, signal: libc::c_int) {
         let pid = libc::pid_t::try_from(self.process.id()).expect("a process id");
-        // SAFETY: the process is a child that was not waited for, so the id still belongs to it.
+        // SAFETY: the process is a child that was not waited for, so the ID still belongs to it.
         assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
     }
 

@@ -41,7 +41,7 @@ impl Capture {
         homa(words).arg(&self.0).output().expect("the binary runs")
     }
 
-    /// The printed lines.
+    /// Returns the printed lines.
     fn lines(&self, words: &[&str]) -> Vec<String> {
         let output = self.run(words);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

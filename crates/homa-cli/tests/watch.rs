@@ -62,7 +62,7 @@ impl ServeProcess {
     /// Ends the server as a user would, and returns its final output.
     fn end(mut self) -> String {
         let pid = libc::pid_t::try_from(self.process.id()).expect("a process id");
-        // SAFETY: the process is a child that was not waited for, so the id still belongs to it.
+        // SAFETY: the process is a child that was not waited for, so the ID still belongs to it.
         assert_eq!(unsafe { libc::kill(pid, libc::SIGTERM) }, 0);
         assert_eq!(self.process.wait().expect("a child").code(), Some(0));
         let mut rest = String::new();

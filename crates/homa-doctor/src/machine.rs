@@ -58,7 +58,7 @@ impl Root {
 /// The directory of the processors.
 pub const CPUS: &str = "sys/devices/system/cpu";
 
-/// The reason why a file cannot be read.
+/// Returns the reason why a file cannot be read.
 fn unreadable(path: &str, error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => format!("there is no /{path}"),
@@ -83,7 +83,7 @@ pub fn cpu_list(text: &str) -> Vec<usize> {
 pub struct CpuList(Vec<usize>);
 
 impl CpuList {
-    /// The numbers.
+    /// Returns the numbers.
     #[must_use]
     pub fn as_slice(&self) -> &[usize] {
         &self.0

@@ -125,18 +125,18 @@ impl Spec {
         (u64::from(self.mtu) + ETHERNET) as f64 * 8e6 / self.rate_bps as f64
     }
 
-    /// Rate of the link in Mbit/s, at least 1.
+    /// Returns the rate of the link in Mbit/s, at least 1.
     pub fn rate_mbps(&self) -> u32 {
         u32::try_from(self.rate_bps / 1_000_000).unwrap_or(u32::MAX).max(1)
     }
 }
 
-/// Name of a host.
+/// Returns the name of a host.
 pub fn host_name(number: u16) -> String {
     format!("h{number}")
 }
 
-/// Name of the switch's port to a host.
+/// Returns the name of the switch's port to a host.
 pub fn port_name(number: u16) -> String {
     format!("p{number}")
 }

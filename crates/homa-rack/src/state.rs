@@ -84,7 +84,7 @@ impl State {
         }
     }
 
-    /// The value of [`RACK_VARIABLE`] for processes in this rack.
+    /// Returns the value of [`RACK_VARIABLE`] for processes in this rack.
     pub fn tag(&self) -> String {
         format!("{}:{}", self.spec.name, self.token)
     }
@@ -169,7 +169,7 @@ impl Directory {
         Ok(Some(state))
     }
 
-    /// The state of a running rack.
+    /// Returns the state of a running rack.
     ///
     /// # Errors
     /// There is no rack, or its daemon is gone.
@@ -197,7 +197,7 @@ impl Directory {
             .with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Path of the file with this name in the directory.
+    /// Returns the path of the file with this name in the directory.
     pub fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }

@@ -127,7 +127,7 @@ event_kinds! {
     /// A switch dropped a frame for a port. ID and arguments as in [`EventKind::SwitchEntered`]; the place
     /// contains the reason.
     SwitchDropped = 23, "switch_dropped";
-    /// A burst of packets is about to be handed to the driver. Id 0. `a`: packets. `b`: bytes.
+    /// A burst of packets is about to be handed to the driver. ID 0. `a`: packets. `b`: bytes.
     BurstOut = 24, "burst_out";
     /// The driver has accepted packets of the previous burst. ID 0. `a`: packets accepted. `b`: 0.
     BurstTaken = 25, "burst_taken";

@@ -34,12 +34,12 @@ impl Ticks {
         Ticks { clock, start }
     }
 
-    /// The clock of a trace that began at `start`.
+    /// Returns the clock of a trace that began at `start`.
     pub(crate) fn of(clock: Clock, start: Anchor) -> Ticks {
         Ticks { clock, start }
     }
 
-    /// The clock in use: [`Clock::Tsc`] or [`Clock::Monotonic`].
+    /// Returns the clock in use: [`Clock::Tsc`] or [`Clock::Monotonic`].
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.clock
@@ -140,7 +140,7 @@ pub struct TickRate {
 }
 
 impl TickRate {
-    /// Ticks per second.
+    /// Returns the ticks per second.
     #[must_use]
     pub fn hz(&self) -> u64 {
         self.hz

@@ -21,7 +21,7 @@ pub struct Record {
     /// The time in ticks of the trace's clock. Ticks are nanoseconds, except with [`Clock::Tsc`], whose rate
     /// is in the dump.
     pub time: u64,
-    /// The RPC's id, or 0 for events without an RPC.
+    /// The RPC's ID, or 0 for events without an RPC.
     pub id: u64,
     /// First argument; its meaning depends on the [`EventKind`].
     pub a: u32,
@@ -327,19 +327,19 @@ impl Trace {
         self.recording
     }
 
-    /// Whether the trace was created [off](Trace::off).
+    /// Returns whether the trace was created [off](Trace::off).
     #[must_use]
     pub fn is_off(&self) -> bool {
         self.ring.is_empty()
     }
 
-    /// The clock in use, which may differ from the one passed to [`Trace::new`].
+    /// Returns the clock in use, which may differ from the one passed to [`Trace::new`].
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.clock
     }
 
-    /// Maximum number of records in the ring.
+    /// Returns the maximum number of records in the ring.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.ring.len()
@@ -351,7 +351,7 @@ impl Trace {
         self.written.min(self.ring.len() as u64) as usize
     }
 
-    /// Whether the ring holds no record.
+    /// Returns whether the ring holds no record.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.written == 0
@@ -363,7 +363,7 @@ impl Trace {
         self.written - self.len() as u64
     }
 
-    /// The records in the order in which they were written.
+    /// Returns the records in the order in which they were written.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Record> + '_ {
         let mask = self.ring.len().wrapping_sub(1);
         let first = self.overwritten() as usize;

@@ -66,7 +66,7 @@ pub struct Polls {
     pub bottleneck: Bottleneck,
 }
 
-/// The selected hosts.
+/// Returns the selected hosts.
 fn hosts<'a>(model: &'a Model, select: &'a Select) -> impl Iterator<Item = (NodeId, &'a Node)> {
     let numbered = model.nodes.iter().enumerate().map(|(number, node)| (number as NodeId, node));
     numbered.filter(|(number, node)| node.kind == NodeKind::Host && select.node(*number))
@@ -245,7 +245,7 @@ pub struct SharedCore {
     pub not_running_ns: u64,
 }
 
-/// The activity on each core.
+/// Returns the activity on each core.
 #[must_use]
 pub fn cores(model: &Model, select: &Select) -> Cores {
     let mut found = Cores::default();

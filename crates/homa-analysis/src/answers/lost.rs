@@ -61,7 +61,7 @@ pub enum LossDetection {
 /// One lost packet.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Loss {
-    /// The RPC, by its id at the client.
+    /// The RPC, by its ID at the client.
     pub rpc: u64,
     /// Packet type on the wire.
     pub packet_type: u8,
@@ -218,7 +218,7 @@ fn dropped_by_host(packet: &Packet, dropped: &HostDrops, rpc: u64) -> Option<u32
     (time <= received.saturating_add(DROP_WITHIN_NS)).then_some(reason)
 }
 
-/// The next packet with the same payload.
+/// Returns the next packet with the same payload.
 fn next_try(packets: &[Packet], index: usize) -> Option<&Packet> {
     let packet = &packets[index];
     let next = packets.get(index + 1)?;

@@ -16,7 +16,7 @@ pub(crate) fn way_ns(packet: &Packet) -> Option<i64> {
     packet.received.since(packet.sent)
 }
 
-/// The sender and the receiver of a packet.
+/// Returns the sender and the receiver of a packet.
 pub(crate) fn ends(model: &Model, packet: &Packet) -> (u16, u16) {
     let rpc = &model.rpcs[packet.rpc as usize];
     (rpc.sender(packet.direction), rpc.receiver(packet.direction))

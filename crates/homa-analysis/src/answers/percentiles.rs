@@ -59,7 +59,7 @@ impl Percentiles {
         })
     }
 
-    /// The values in the order of [`PERCENTILES`].
+    /// Returns the values in the order of [`PERCENTILES`].
     #[must_use]
     pub const fn values(&self) -> [i64; 9] {
         [self.p0, self.p10, self.p30, self.p50, self.p70, self.p90, self.p99, self.p99_9, self.p100]

@@ -18,13 +18,13 @@ pub struct Select {
 }
 
 impl Select {
-    /// Whether this node is selected.
+    /// Returns whether this node is selected.
     #[must_use]
     pub fn node(&self, node: NodeId) -> bool {
         self.nodes.is_empty() || self.nodes.contains(&node)
     }
 
-    /// Whether this time is selected.
+    /// Returns whether this time is selected.
     #[must_use]
     pub fn time(&self, ns: u64) -> bool {
         self.from_ns <= ns && self.until_ns.is_none_or(|until| ns < until)
@@ -43,7 +43,7 @@ impl Select {
         self.at(packet.first_seen()) && self.pair(from, to)
     }
 
-    /// Whether at least one of two nodes is selected.
+    /// Returns whether at least one of two nodes is selected.
     #[must_use]
     pub fn pair(&self, from: NodeId, to: NodeId) -> bool {
         self.nodes.is_empty() || [from, to].iter().any(|node| *node != NO_NODE && self.nodes.contains(node))

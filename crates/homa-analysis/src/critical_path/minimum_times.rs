@@ -63,7 +63,7 @@ impl MinimumTimes {
         minimum_times
     }
 
-    /// The minimum time of this hop, in nanoseconds.
+    /// Returns the minimum time of this hop, in nanoseconds.
     pub(super) fn ns(&self, hop: &Hop) -> u64 {
         let of = |ends| self.by_class.get(&HopClass { ends, ..hop.way }).copied();
         match (of(hop.way.ends), of(ANY)) {
@@ -73,7 +73,7 @@ impl MinimumTimes {
         }
     }
 
-    /// The hops of a packet, the last one first.
+    /// Returns the hops of a packet, the last one first.
     pub(super) fn hops(&self, model: &Model, packet: &Packet) -> [Option<Hop>; 3] {
         let Some(rpc) = model.rpcs.get(packet.rpc as usize) else { return [None; 3] };
         let (sender, receiver) = (rpc.sender(packet.direction), rpc.receiver(packet.direction));

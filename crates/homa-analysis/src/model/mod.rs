@@ -47,7 +47,7 @@ impl ModelTime {
         if ns > AT_MAX_NS { None } else { Some(ns) }
     }
 
-    /// Whether the time is known.
+    /// Returns whether the time is known.
     #[must_use]
     pub const fn is_some(self) -> bool {
         self.ns().is_some()
@@ -152,7 +152,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// The opposite direction.
+    /// Returns the opposite direction.
     #[must_use]
     pub const fn back(self) -> Direction {
         match self {
@@ -247,7 +247,7 @@ impl Rpc {
         whole.then(|| self.end.since(self.start)).flatten().map(|ns| ns.max(0) as u64)
     }
 
-    /// The node that sends in this direction.
+    /// Returns the node that sends in this direction.
     #[must_use]
     pub const fn sender(&self, direction: Direction) -> NodeId {
         match direction {
@@ -256,7 +256,7 @@ impl Rpc {
         }
     }
 
-    /// The node that receives in this direction.
+    /// Returns the node that receives in this direction.
     #[must_use]
     pub const fn receiver(&self, direction: Direction) -> NodeId {
         self.sender(direction.back())
@@ -346,7 +346,7 @@ impl Packet {
         }
     }
 
-    /// The earliest recorded time of the packet.
+    /// Returns the earliest recorded time of the packet.
     #[must_use]
     pub fn first_seen(&self) -> ModelTime {
         let times =
@@ -385,7 +385,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// The record of an event.
+    /// Returns the record of an event.
     #[must_use]
     pub fn record(&self, event: EventRef) -> &Record {
         &self.nodes[usize::from(event.node)].records[event.index as usize]
@@ -449,7 +449,7 @@ impl Model {
         self.nodes.get(usize::from(node)).map_or("?", |node| &node.name)
     }
 
-    /// The name of a place: a host and optionally a core, or a switch and optionally a port.
+    /// Returns the name of a place: a host and optionally a core, or a switch and optionally a port.
     #[must_use]
     pub fn place(&self, node: NodeId, place: Option<u16>) -> String {
         if node == NO_NODE {

@@ -81,12 +81,12 @@ pub fn open_both(variant: Variant, port_path: PortPath) -> Result<[BridgeHalf; 2
 }
 
 impl BridgeHalf {
-    /// Number of packets that both halves have finished with.
+    /// Returns the number of packets that both halves have finished with.
     pub fn done(&self) -> u64 {
         self.count.done.load(Ordering::Acquire)
     }
 
-    /// Whether packets are in transit from one half to the other.
+    /// Returns whether packets are in transit from one half to the other.
     pub fn is_waiting(&self) -> bool {
         self.count.came.load(Ordering::Acquire) > self.done()
     }

@@ -76,7 +76,7 @@ impl SingleThreadBridge {
         })
     }
 
-    /// Number of packets processed.
+    /// Returns the number of packets processed.
     pub fn done(&self) -> u64 {
         self.done
     }

@@ -20,7 +20,7 @@ pub enum Placement {
 }
 
 impl Placement {
-    /// The name on the command line and in results.
+    /// Returns the name on the command line and in results.
     pub fn name(self) -> &'static str {
         self.into()
     }

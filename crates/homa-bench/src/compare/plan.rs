@@ -107,12 +107,12 @@ impl Plan {
         Pace::Open { gbps, max_outstanding: self.options.max_outstanding }
     }
 
-    /// How long an idle thread polls.
+    /// Returns how long an idle thread polls.
     pub fn poll(&self) -> Duration {
         self.options.poll
     }
 
-    /// The workload in words.
+    /// Returns the workload in words.
     pub fn workload_text(&self) -> String {
         workloads::text(&self.workload)
     }

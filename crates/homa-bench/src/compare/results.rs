@@ -186,7 +186,7 @@ impl Run {
         }
     }
 
-    /// Whether every RPC was answered exactly once and correctly.
+    /// Returns whether every RPC was answered exactly once and correctly.
     pub fn clean(&self) -> bool {
         self.errors == 0 && self.lost == 0 && self.duplicated == 0
     }
@@ -200,7 +200,7 @@ impl Results {
         Results { schema: SCHEMA, seed: plan.seed, config: plan.config(pace), unloaded, max, runs }
     }
 
-    /// The run of a protocol.
+    /// Returns the run of a protocol.
     pub fn run(&self, protocol: Protocol) -> Option<&Run> {
         self.runs.iter().find(|run| run.protocol == protocol)
     }

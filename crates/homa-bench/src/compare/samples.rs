@@ -12,7 +12,7 @@ use crate::protocol::Protocol;
 use crate::workloads::{self, Truncation};
 use std::time::Duration;
 
-/// Results for W4: small slowdowns for Homa, large ones for TCP.
+/// Returns results for W4: small slowdowns for Homa, large ones for TCP.
 pub fn both() -> Results {
     let workload = workloads::named("w4", Truncation::default()).expect("a workload");
     let options = Options { load: Load::Gbps(2.0), ..Options::new(workload) };

@@ -79,7 +79,7 @@ impl Servers {
         Ok(())
     }
 
-    /// All server ports of a protocol other than Homa, of all servers.
+    /// Returns all server ports of a protocol other than Homa, of all servers.
     pub fn addrs(&self, protocol: Protocol) -> Vec<SocketAddr> {
         self.others.iter().filter(|(other, _)| *other == protocol).map(|(_, addr)| *addr).collect()
     }
@@ -96,7 +96,7 @@ impl Servers {
     }
 }
 
-/// The settings of the server process of a protocol.
+/// Returns the settings of the server process of a protocol.
 fn options(plan: &Plan, protocol: Protocol) -> ServerOptions {
     let from = &plan.options;
     let ip = match (protocol, from.driver) {

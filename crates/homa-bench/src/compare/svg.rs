@@ -80,7 +80,7 @@ impl<'a> Frame<'a> {
         })
     }
 
-    /// Number of bins without the largest 1 %.
+    /// Returns the number of bins without the largest 1 %.
     fn bins(&self) -> usize {
         self.rows.len() - usize::from(self.largest_row)
     }

@@ -71,12 +71,12 @@ impl InFlightRpcs {
         Some(rpc)
     }
 
-    /// Number of open RPCs.
+    /// Returns the number of open RPCs.
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Whether no RPC is open.
+    /// Returns whether no RPC is open.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

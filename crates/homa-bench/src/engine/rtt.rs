@@ -44,7 +44,7 @@ impl RttTable {
         RttTable { points }
     }
 
-    /// The measured points, by increasing size.
+    /// Returns the measured points, by increasing size.
     pub fn points(&self) -> &[(u32, u64)] {
         &self.points
     }
@@ -149,7 +149,7 @@ fn undisturbed(mut points: Vec<(u32, u64)>) -> Vec<(u32, u64)> {
     points
 }
 
-/// The round trip of one RPC.
+/// Measures the round trip of one RPC.
 fn round_trip(link: &mut dyn Link, pattern: &Pattern, number: &mut u64, size: u32) -> Result<Duration> {
     *number += 1;
     let mut answers = Vec::new();

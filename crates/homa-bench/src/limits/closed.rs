@@ -28,7 +28,7 @@ pub struct Spec<'a> {
     pub measured: Duration,
     /// Content of the messages.
     pub pattern: &'a Pattern,
-    /// Process id of the server.
+    /// Process ID of the server.
     pub server: u32,
 }
 

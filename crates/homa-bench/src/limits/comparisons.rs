@@ -55,7 +55,7 @@ const ROWS: [(&str, f64, Metric); 11] = [
     ("CPU ns per RPC", 1.0, Metric::CpuRpc),
 ];
 
-/// The names of all rows.
+/// Returns the names of all rows.
 pub fn names() -> impl Iterator<Item = &'static str> {
     ROWS.iter().map(|(.., metric)| metric.name())
 }
@@ -65,7 +65,7 @@ pub fn find(name: &str) -> Option<Metric> {
     ROWS.iter().map(|(.., metric)| *metric).find(|metric| metric.name() == name)
 }
 
-/// The rows with a value in at least one column.
+/// Returns the rows with a value in at least one column.
 pub fn comparisons(rows: &[Row], targets: &Targets) -> Vec<Comparison> {
     let all = ROWS.iter().map(|&(text, factor, metric)| comparison(rows, targets, text, factor, metric));
     all.filter(|row| row.homa.is_some() || row.tcp.is_some() || row.bare_udp.is_some()).collect()

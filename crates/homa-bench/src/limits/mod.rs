@@ -234,7 +234,7 @@ pub fn measure(options: &Options) -> Result<Limits> {
     Bench::new(options, wanted)?.measure(&targets)
 }
 
-/// The metrics that the options select.
+/// Returns the metrics that the options select.
 fn wanted(options: &Options) -> Result<Vec<Metric>> {
     if let Some(metric) = options.rows.iter().find(|row| row.needs_low_latency() && !options.low_latency) {
         bail!("--rows {} needs --low-latency", metric.name());
@@ -349,7 +349,7 @@ impl Bench {
         (self.slice + self.warmup()) * phases.iter().sum::<u32>() + SETUP * started
     }
 
-    /// The searches for the maxima of workloads.
+    /// Returns the searches for the maxima of workloads.
     fn maxima(&self, rows: &[Row]) -> Result<Vec<Maximum>> {
         let metrics = self.wanted.iter().filter(|metric| metric.workload().is_some());
         let slice = self.slice * WORKLOAD_SLICES;

@@ -83,7 +83,7 @@ impl Place {
         Ok(())
     }
 
-    /// Name in results.
+    /// Returns the name in results.
     pub fn name(&self) -> &'static str {
         if self.wire.is_some() { "veth" } else { "loopback" }
     }
@@ -107,7 +107,7 @@ impl Place {
         self.placement.as_ref().map_or(Ok(()), CpuSplit::enter_all)
     }
 
-    /// The address to which a server binds.
+    /// Returns the address to which a server binds.
     pub fn server_bind(&self) -> SocketAddr {
         SocketAddr::from((if self.wire.is_some() { SERVER } else { Ipv4Addr::LOCALHOST }, 0))
     }
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(std::fs::read_link("/proc/thread-self/ns/net").expect("a namespace"), before);
     }
 
-    /// Number of packets sent by this thread's end of the veth pair.
+    /// Returns the number of packets sent by this thread's end of the veth pair.
     fn sent() -> u64 {
         let devices = std::fs::read_to_string("/proc/thread-self/net/dev").expect("the devices");
         let ours = devices.lines().find_map(|line| line.trim().strip_prefix("homa0:")).expect("our end");

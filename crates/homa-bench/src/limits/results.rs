@@ -87,7 +87,7 @@ impl Metric {
     pub const MAXIMA: [Metric; 5] =
         [Metric::MaxW1, Metric::MaxW2, Metric::MaxW3, Metric::MaxW4, Metric::MaxW5];
 
-    /// The stable name.
+    /// Returns the stable name.
     pub fn name(self) -> &'static str {
         match self {
             Metric::PollingP50 => "rtt_polling_p50_us",
@@ -128,7 +128,7 @@ impl Metric {
         self.name().ends_with("_us") || self.name().starts_with("cpu_ns")
     }
 
-    /// Whether the metric is measured only with `--low-latency`.
+    /// Returns whether the metric is measured only with `--low-latency`.
     pub fn needs_low_latency(self) -> bool {
         matches!(self, Metric::LowLatencyP50 | Metric::LowLatencyP99)
     }

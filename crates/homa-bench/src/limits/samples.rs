@@ -28,7 +28,7 @@ floor = 1.4
 goal = 2
 ";
 
-/// Results of bare UDP, of Homa over UDP and over devices, and of TCP; QUIC could not be measured.
+/// Returns results of bare UDP, of Homa over UDP and over devices, and of TCP; QUIC could not be measured.
 pub fn limits() -> Limits {
     let row = |name: &str, rtt: f64, rate: f64| {
         let mut row = Row { name: name.to_owned(), ..Row::default() };

@@ -150,7 +150,7 @@ fn verdict_text(row: &Comparison) -> String {
     format!("{} {}", verdict(row.verdict), number(Some(bound * unit)))
 }
 
-/// A verdict in words.
+/// Describes a verdict.
 pub fn verdict(verdict: Option<Verdict>) -> &'static str {
     match verdict {
         None => "-",

@@ -90,7 +90,7 @@ impl Targets {
         Targets::parse(&text).map_err(|(at, error)| anyhow!("{name}: line {}: {error}", line(&text, at)))
     }
 
-    /// The target of the row with this name.
+    /// Returns the target of the row with this name.
     pub fn get(&self, name: &str) -> Option<&Target> {
         self.0.iter().find(|target| target.name == name)
     }
@@ -141,7 +141,7 @@ impl Targets {
     }
 }
 
-/// The number of the line that contains this byte.
+/// Returns the number of the line that contains this byte.
 fn line(text: &str, at: usize) -> usize {
     text.as_bytes()[..at.min(text.len())].iter().filter(|&&byte| byte == b'\n').count() + 1
 }

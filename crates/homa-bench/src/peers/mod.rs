@@ -43,7 +43,7 @@ pub struct PeerLinkConfig {
 
 /// A running server. Its threads run until the process exits.
 pub trait PeerServer {
-    /// The address of each port.
+    /// Returns the address of each port.
     fn addrs(&self) -> &[SocketAddr];
 
     /// Requests answered so far.

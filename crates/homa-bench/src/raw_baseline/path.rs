@@ -35,12 +35,12 @@ const LONGEST_SLEEP: Duration = SWEEP;
 pub struct Message {
     pub from: SocketAddr,
     pub kind: PacketKind,
-    /// The RPC's id.
+    /// The RPC's ID.
     pub id: u64,
     pub payload: Bytes,
 }
 
-/// Identifies a long message: its peer, its id, and whether it is a request or an answer.
+/// Identifies a long message: its peer, its ID, and whether it is a request or an answer.
 type Key = (SocketAddr, u64, PacketKind);
 
 /// A queued message that is unsent or partly sent.

@@ -70,7 +70,7 @@ impl RawBaselineServer {
         Ok(RawBaselineServer { addrs, served })
     }
 
-    /// The address of each port.
+    /// Returns the address of each port.
     pub fn addrs(&self) -> &[SocketAddr] {
         &self.addrs
     }

@@ -75,7 +75,7 @@ impl Server {
         Ok(Server { homa, others, _exporter: exporter })
     }
 
-    /// The Homa host; `None` if Homa is not served.
+    /// Returns the Homa host, or `None` if Homa is not served.
     pub fn host(&self) -> Option<&Arc<Host>> {
         self.homa.as_ref().map(|server| &server.host)
     }

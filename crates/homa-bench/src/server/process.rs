@@ -72,12 +72,12 @@ impl ServerProcess {
         sent.map_err(|_| self.exit_reason())
     }
 
-    /// The served protocol.
+    /// Returns the served protocol.
     pub fn protocol(&self) -> Protocol {
         self.protocol
     }
 
-    /// The process id of the child.
+    /// Returns the process ID of the child.
     pub fn pid(&self) -> u32 {
         self.process.id()
     }

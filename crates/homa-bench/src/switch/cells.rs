@@ -128,7 +128,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Maximum rate of frames through a switch without rate limits.
+    /// Measures the maximum rate of frames through a switch without rate limits.
     pub fn capacity(&mut self, port_path: PortPath) -> Result<Vec<Value>> {
         let mut values = Vec::new();
         for (name, bytes) in [("small", SMALL), ("full", FULL)] {

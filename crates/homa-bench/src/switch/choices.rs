@@ -17,7 +17,7 @@ pub enum PortPath {
 }
 
 impl PortPath {
-    /// The name in the switch's reports.
+    /// Returns the name in the switch's reports.
     pub fn name(self) -> &'static str {
         self.into()
     }

@@ -20,7 +20,7 @@ pub struct GateCount {
 }
 
 impl Gate {
-    /// A gate that is always open.
+    /// Makes a gate that is always open.
     pub fn free() -> Gate {
         Gate(AtomicU8::new(FREE))
     }
@@ -35,7 +35,7 @@ impl Gate {
         self.0.store(OPEN, Ordering::Release);
     }
 
-    /// Whether the gate is closed.
+    /// Returns whether the gate is closed.
     pub fn is_shut(&self) -> bool {
         self.0.load(Ordering::Acquire) == SHUT
     }

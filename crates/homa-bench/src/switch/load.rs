@@ -118,7 +118,7 @@ impl Load {
         self.sink.is_some()
     }
 
-    /// The interface through which frames are sent and received.
+    /// Returns the interface through which frames are sent and received.
     pub fn path(&self) -> &'static str {
         self.source.path(0)
     }

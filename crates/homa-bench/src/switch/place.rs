@@ -49,7 +49,7 @@ impl Place {
         Ok(place)
     }
 
-    /// Whether source and sink share the switch's processor.
+    /// Returns whether source and sink share the switch's processor.
     pub fn is_crowded(&self) -> bool {
         self.placement.is_none()
     }

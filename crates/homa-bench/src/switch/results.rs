@@ -21,7 +21,7 @@ pub enum Bound {
 }
 
 impl Bound {
-    /// Whether a value reaches the target.
+    /// Returns whether a value reaches the target.
     pub fn is_kept(self, value: f64) -> bool {
         match self {
             Bound::AtLeast(least) => value >= least,

@@ -67,7 +67,7 @@ pub struct TransmitHistory {
 const ROOM: usize = 1 << 19;
 
 impl TransmitHistory {
-    /// An empty history.
+    /// Makes an empty history.
     pub fn new() -> TransmitHistory {
         let (times_ns, bytes) = (Vec::with_capacity(ROOM), Vec::with_capacity(ROOM));
         TransmitHistory { times_ns, bytes, gaps: Intervals::new(), dry: Intervals::new() }
@@ -159,7 +159,7 @@ impl Slice {
         Slice { warm, length, since: None }
     }
 
-    /// Whether the slice begins at this call.
+    /// Returns whether the slice begins at this call.
     pub fn begins(&mut self, now: Duration) -> bool {
         let begins = self.since.is_none() && now >= self.warm;
         if begins {
@@ -168,7 +168,7 @@ impl Slice {
         begins
     }
 
-    /// Whether the whole slice has passed.
+    /// Returns whether the whole slice has passed.
     pub fn is_over(&self, now: Duration) -> bool {
         self.since.is_some_and(|since| now >= since + self.length)
     }

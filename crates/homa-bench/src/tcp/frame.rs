@@ -1,4 +1,4 @@
-//! Messages on a TCP connection: a header of 16 bytes with length, flags and id, followed by the message.
+//! Messages on a TCP connection: a header of 16 bytes with length, flags and ID, followed by the message.
 //!
 //! The header does not count as payload: Homa's own header also carries length and ID.
 
@@ -213,7 +213,7 @@ impl FrameWriter {
         self.queue.push_back(waiting);
     }
 
-    /// Bytes queued, headers included.
+    /// Returns the bytes queued, headers included.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

@@ -40,7 +40,7 @@ pub enum Congestion {
 }
 
 impl Congestion {
-    /// The kernel's name.
+    /// Returns the kernel's name.
     pub fn name(self) -> &'static str {
         self.into()
     }

@@ -90,7 +90,7 @@ impl TcpServer {
         Ok(TcpServer { addrs, served })
     }
 
-    /// The address of each port.
+    /// Returns the address of each port.
     pub fn addrs(&self) -> &[SocketAddr] {
         &self.addrs
     }
@@ -259,7 +259,7 @@ fn answer(frame: Frame, one_way: bool) -> Frame {
     Frame { header: Header { length: payload.len() as u32, flags: 0, id: frame.header.id }, payload }
 }
 
-/// The answer to a one-way request: the request's first [`ONE_WAY_BYTES`] bytes, padded with zeros.
+/// Returns the answer to a one-way request: the request's first [`ONE_WAY_BYTES`] bytes, padded with zeros.
 pub fn one_way_answer(request: &Bytes) -> Bytes {
     if request.len() >= ONE_WAY_BYTES {
         return request.slice(..ONE_WAY_BYTES);

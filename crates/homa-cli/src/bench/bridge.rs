@@ -55,7 +55,7 @@ pub struct BridgeBenchArgs {
     pub json: Option<PathBuf>,
 }
 
-/// Runs the benchmark. Always true: a slow design is no error.
+/// Runs the benchmark. Always returns true: a slow design is not an error.
 pub fn run(args: &BridgeBenchArgs) -> Result<bool> {
     let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;
     let findings = bridge::measure(&Options {

@@ -83,7 +83,7 @@ const INCAST_INTERVAL_NS: u64 = 1_000_000;
 const IP_HEADER: u32 = 20;
 
 impl SettingsDraft {
-    /// The settings of a preset.
+    /// Returns the settings of a preset.
     pub fn new(preset: &'static Preset) -> SettingsDraft {
         SettingsDraft {
             preset,
@@ -361,7 +361,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The load of uniform traffic.
+    /// Returns the load of uniform traffic.
     pub fn load(&self) -> Option<f64> {
         match self.cluster.traffic {
             Traffic::Uniform { load } => Some(load),

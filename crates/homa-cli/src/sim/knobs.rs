@@ -596,7 +596,7 @@ pub fn set(draft: &mut SettingsDraft, name: &str, text: &str) -> Result<(), Stri
     }
 }
 
-/// The names of all settings in a sweep.
+/// Returns the names of all settings in a sweep.
 pub fn names() -> String {
     KNOBS.iter().map(Knob::key).collect::<Vec<_>>().join(", ")
 }

@@ -37,7 +37,7 @@ pub enum FilterChoice {
     All,
 }
 
-/// A policy that can run on a device.
+/// Parses a policy that can run on a device.
 fn policy(name: &str) -> Result<PolicyName, String> {
     let names = || IN_KERNEL.map(|policy| policy.entry().name).join(", ");
     match name.parse::<PolicyName>() {
@@ -54,7 +54,7 @@ fn cores(text: &str) -> Result<Cores, String> {
     text.parse().map_err(|error: homa_steer::SteerError| error.to_string())
 }
 
-/// The policies and their descriptions, for the help text.
+/// Returns the policies and their descriptions, for the help text.
 fn policies() -> String {
     let line = |policy: PolicyName| format!("  {:<10}  {}", policy.entry().name, policy.entry().about);
     format!(

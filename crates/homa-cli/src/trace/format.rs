@@ -15,7 +15,7 @@ pub fn us<N: Into<i128>>(ns: N) -> String {
     }
 }
 
-/// The name of a packet's type on the wire.
+/// Returns the name of a packet's type on the wire.
 pub fn packet_type(code: u8) -> &'static str {
     PacketType::ALL.iter().find(|kind| **kind as u8 == code).map_or("other", |kind| kind.name())
 }
@@ -41,7 +41,7 @@ pub fn slowdown(value: f64) -> String {
     homa_report::number::brief(value)
 }
 
-/// The names of an RPC's client and server.
+/// Returns the names of an RPC's client and server.
 pub fn ends(model: &Model, rpc: &Rpc) -> String {
     format!("{} > {}", model.name(rpc.client), model.name(rpc.server))
 }

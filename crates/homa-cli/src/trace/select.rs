@@ -21,7 +21,7 @@ pub struct BaselineArgs {
 }
 
 impl BaselineArgs {
-    /// The baseline.
+    /// Returns the baseline.
     pub fn to_baseline(&self) -> Baseline {
         Baseline { rate_bps: self.rate, rpc_ns: self.base }
     }
@@ -48,7 +48,7 @@ pub struct FilterArgs {
 }
 
 impl FilterArgs {
-    /// The options as a filter.
+    /// Returns the options as a filter.
     pub fn to_filter(&self) -> Filter {
         Filter {
             min_size: self.min_size,

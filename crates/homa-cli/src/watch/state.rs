@@ -39,7 +39,7 @@ impl State {
         Ok(State { path })
     }
 
-    /// Path of the file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -68,7 +68,7 @@ impl Tally {
         }
     }
 
-    /// The sum over all classes.
+    /// Returns the sum over all classes.
     #[must_use]
     pub fn sum(&self) -> Count {
         self.classes.iter().fold(Count::default(), |sum, class| Count {

@@ -30,7 +30,7 @@ impl Fact {
     }
 }
 
-/// All facts about the system.
+/// Returns all facts about the system.
 pub fn facts(root: &Root) -> Vec<Fact> {
     let cpu = |file: &str| root.read(&format!("{CPUS}/{file}")).map(|text| non_empty(&text));
     vec![
@@ -86,7 +86,7 @@ pub struct IdleState {
     pub enabled: bool,
 }
 
-/// The idle states of the first processor.
+/// Returns the idle states of the first processor.
 pub fn idle(root: &Root) -> Result<Vec<IdleState>, String> {
     let directory = format!("{CPUS}/cpu0/cpuidle");
     let states = root.list(&directory).into_iter().filter(|name| name.starts_with("state"));

@@ -337,7 +337,7 @@ impl Side {
     }
 }
 
-/// The configuration of a Homa host.
+/// Returns the configuration of a Homa host.
 ///
 /// # Errors
 /// The settings contradict each other; the error names them.

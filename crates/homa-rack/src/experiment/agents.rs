@@ -100,7 +100,7 @@ impl Agents {
         }
     }
 
-    /// All agents.
+    /// Returns all agents.
     pub(super) fn each(&mut self) -> impl Iterator<Item = &mut Agent> {
         self.agents.iter_mut()
     }
@@ -175,7 +175,7 @@ pub(super) struct AgentReply {
 }
 
 impl Agent {
-    /// The name of the agent's host.
+    /// Returns the name of the agent's host.
     pub(super) fn host(&self) -> &str {
         &self.host
     }

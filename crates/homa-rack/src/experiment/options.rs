@@ -97,12 +97,12 @@ pub struct CommonOptions {
 }
 
 impl CommonOptions {
-    /// The congestion control of TCP, in prose.
+    /// Returns the congestion control of TCP, in prose.
     pub fn cc_names(&self) -> String {
         self.cc.iter().map(|cc| cc.name()).collect::<Vec<_>>().join(" and ")
     }
 
-    /// The congestion control of TCP, in JSON: a name, or an array of several.
+    /// Returns the congestion control of TCP, in JSON: a name, or an array of several.
     pub fn cc_json(&self) -> Value {
         if let [only] = self.cc[..] { json!(only) } else { json!(self.cc) }
     }
@@ -342,7 +342,7 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// The name in the options.
+    /// Returns the name in the options.
     pub fn name(self) -> &'static str {
         self.into()
     }
@@ -384,7 +384,7 @@ impl Default for MessageOptions {
 }
 
 impl VsTcpOptions {
-    /// The defaults.
+    /// Returns the defaults.
     pub fn new(program: Program) -> VsTcpOptions {
         VsTcpOptions {
             common: CommonOptions::new(program),

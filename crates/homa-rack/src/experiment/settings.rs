@@ -188,12 +188,12 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// The setting as the user wrote it.
+    /// Returns the setting as the user wrote it.
     pub(super) fn text(&self) -> &str {
         &self.text
     }
 
-    /// The parsed change.
+    /// Returns the parsed change.
     pub(super) fn change(&self) -> &Change {
         &self.change
     }
@@ -211,7 +211,7 @@ impl FromStr for Setting {
     }
 }
 
-/// The names of all settings.
+/// Returns the names of all settings.
 #[cfg(test)]
 pub fn names() -> impl Iterator<Item = &'static str> {
     OWN.iter().map(|&(name, _)| name).chain(FIELDS.iter().copied())

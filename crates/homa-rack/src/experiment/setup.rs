@@ -21,7 +21,7 @@ pub(super) const PORT: u16 = homa::ServerAddr::DEFAULT_UDP_PORT;
 /// Number of events that a host's time trace keeps; they occupy 8 MB.
 pub(super) const TRACE_RECORDS: u32 = 1 << 18;
 
-/// The setup of each host's agent for one protocol.
+/// Returns the setup of each host's agent for one protocol.
 pub(super) fn setup(
     spec: &Spec,
     common: &CommonOptions,

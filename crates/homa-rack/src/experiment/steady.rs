@@ -157,7 +157,7 @@ impl InFlight {
         self.within(from, to).windows(2).map(|pair| (pair[0].1 - pair[1].1).max(0)).sum()
     }
 
-    /// The changes between `from` and `to`, both inclusive.
+    /// Returns the changes between `from` and `to`, both inclusive.
     fn within(&self, from: Duration, to: Duration) -> &[(u64, i64)] {
         let first = self.0.partition_point(|(at_ns, _)| *at_ns < ns(from));
         let end = self.0.partition_point(|(at_ns, _)| *at_ns <= ns(to));

@@ -143,17 +143,17 @@ impl Testbed {
         self.daemon = None;
     }
 
-    /// The namespaces of the hosts.
+    /// Returns the namespaces of the hosts.
     pub(super) fn places(&self) -> &[Place] {
         &self.state.hosts
     }
 
-    /// The description of the rack.
+    /// Returns the description of the rack.
     pub fn spec(&self) -> &Spec {
         &self.state.spec
     }
 
-    /// The process of the switch; `None` if the kernel forwards.
+    /// Returns the process of the switch, or `None` if the kernel forwards.
     pub fn switch_process(&self) -> Option<Pid> {
         self.state.switch_pid.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?))
     }
@@ -177,12 +177,12 @@ impl Testbed {
         findings.json["warnings"] = json!(findings.warnings);
     }
 
-    /// The current position in the events.
+    /// Returns the current position in the events.
     pub fn event_position(&self) -> EventMark {
         EventMark { link_events: self.link_events.len(), notes: self.notes.len() }
     }
 
-    /// Whether the user has interrupted the experiment.
+    /// Returns whether the user has interrupted the experiment.
     pub fn is_interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed)
     }

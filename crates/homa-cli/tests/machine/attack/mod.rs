@@ -53,7 +53,7 @@ impl Form {
         }
     }
 
-    /// The driver's name on the command line.
+    /// Returns the driver's name on the command line.
     fn name(self) -> &'static str {
         match self {
             Form::Udp => "udp",

@@ -172,7 +172,7 @@ impl CauseRun<'_> {
     }
 }
 
-/// The messages of a run.
+/// Returns the messages of a run.
 pub fn messages(planted: PlantedCause) -> MessageOptions {
     MessageOptions {
         workload: planted.message_bytes().to_string(),

@@ -46,7 +46,7 @@ pub enum PlantedCause {
 }
 
 impl PlantedCause {
-    /// The name in the options.
+    /// Returns the name in the options.
     pub fn name(self) -> &'static str {
         self.into()
     }

@@ -39,12 +39,12 @@ impl<'a> Answer<'a> {
         Answer { measured, trials, lowered_from, warnings }
     }
 
-    /// Whether every RPC was answered exactly once and correctly.
+    /// Returns whether every RPC was answered exactly once and correctly.
     pub fn is_clean(&self) -> bool {
         self.measured.is_clean()
     }
 
-    /// The reasons why the comparison is invalid, one sentence each.
+    /// Returns the reasons why the comparison is invalid, one sentence each.
     pub fn invalid(&self) -> Vec<String> {
         let unsteady = self.measured.runs.iter().filter_map(|ContenderRuns { contender, run, .. }| {
             let fraction = run.completed_fraction?;
@@ -190,14 +190,14 @@ impl<'a> Answer<'a> {
         section
     }
 
-    /// Slowdown by size, with the largest 1 % as the last row, and the short messages.
+    /// Returns slowdown by size, with the largest 1 % as the last row, and the short messages.
     pub fn sections(&self) -> Vec<Section> {
         let mut sections = self.measured.sections();
         sections.pop();
         sections
     }
 
-    /// The answer as text for a terminal.
+    /// Returns the answer as text for a terminal.
     pub fn text(&self) -> String {
         let mut out = "\n".to_owned();
         for line in self.lines() {
@@ -210,7 +210,7 @@ impl<'a> Answer<'a> {
         out
     }
 
-    /// The answer as JSON.
+    /// Returns the answer as JSON.
     pub fn json(&self) -> Value {
         let mut json = self.measured.json("bench");
         json["answer"] = json!(self.lines());
@@ -220,7 +220,7 @@ impl<'a> Answer<'a> {
         json
     }
 
-    /// Warnings about the results.
+    /// Returns warnings about the results.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }

@@ -98,7 +98,7 @@ impl RpsEnvironment {
         Ok(())
     }
 
-    /// Duration of `runs` runs of each policy.
+    /// Returns the duration of `runs` runs of each policy.
     fn total(&self, options: &RpsOptions, runs: usize) -> Result<Duration> {
         let runs = u32::try_from(options.policies.len() * runs)? * options.repetitions;
         Ok((self.times.0 + self.times.1) * runs)

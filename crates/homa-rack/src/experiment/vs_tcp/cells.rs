@@ -27,7 +27,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// The name of the cell, such as `w2, buffer 1ms`.
+    /// Returns the name of the cell, such as `w2, buffer 1ms`.
     pub fn name(&self) -> String {
         format!("{}, buffer {}", self.options.messages.workload, self.options.common.build.buffer)
     }
@@ -38,7 +38,7 @@ impl Cell {
     }
 }
 
-/// The cells of these options, in the order of the workloads.
+/// Returns the cells of these options, in the order of the workloads.
 ///
 /// # Errors
 /// A list is invalid, a workload does not exist, or a running rack is named although there are several cells.

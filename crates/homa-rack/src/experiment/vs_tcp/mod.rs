@@ -165,12 +165,12 @@ impl<'a> Plan<'a> {
         Ok(plan)
     }
 
-    /// The rack.
+    /// Returns the rack.
     pub fn spec(&self) -> &Spec {
         &self.spec
     }
 
-    /// The options of the cell.
+    /// Returns the options of the cell.
     pub fn options(&self) -> &VsTcpOptions {
         &self.cell.options
     }

@@ -21,7 +21,7 @@ fn ratio_heads<'a>(runs: &'a [ContenderRuns], name: &str) -> impl Iterator<Item 
     tcp.map(move |ran| if is_only { name.clone() } else { format!("{} {name}", ran.contender.title) })
 }
 
-/// Slowdown by size.
+/// Returns slowdown by size.
 pub fn slowdowns(runs: &[ContenderRuns], workload: &Workload) -> Section {
     let mut table = Table::new(&["bytes up to", "count"]);
     for ran in runs {
@@ -71,7 +71,7 @@ pub fn slowdowns(runs: &[ContenderRuns], workload: &Workload) -> Section {
     }
 }
 
-/// Round trips of the short messages.
+/// Returns the round trips of the short messages.
 pub fn shorts(runs: &[ContenderRuns], totals: &[ContenderTotal], repetitions: &[Repetition]) -> Section {
     let mut table = Table::new(&["round trip, us", "count", "P50", "P99", "P99.9"]);
     for ContenderRuns { contender, run, .. } in runs {

@@ -59,7 +59,7 @@ impl<'a> Session<'a> {
         Ok(Session { plan, agents, totals, repetitions: Vec::new(), unloaded })
     }
 
-    /// Number of contenders, including Homa.
+    /// Returns the number of contenders, including Homa.
     pub fn contenders(&self) -> usize {
         self.agents.len()
     }
@@ -124,12 +124,12 @@ impl CellResults<'_> {
         ]
     }
 
-    /// Whether every RPC was answered exactly once and correctly.
+    /// Returns whether every RPC was answered exactly once and correctly.
     pub fn is_clean(&self) -> bool {
         self.runs.iter().all(|ran| ran.run.clean())
     }
 
-    /// Warnings about the results.
+    /// Returns warnings about the results.
     pub fn warnings(&self) -> Vec<String> {
         let mut findings = Findings::default();
         warn(&mut findings, &self.runs, &self.totals, self.plan.spec.packet_us());
