@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serializer, de};
 /// Serializes a value as its text.
 ///
 /// # Errors
-/// Those of the serializer.
+/// The errors of the serializer.
 pub fn serialize<T: Display, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(value)
 }
@@ -31,7 +31,7 @@ pub mod option {
     /// Serializes the text of a value, or null.
     ///
     /// # Errors
-    /// Those of the serializer.
+    /// The errors of the serializer.
     pub fn serialize<T: Display, S: Serializer>(value: &Option<T>, serializer: S) -> Result<S::Ok, S::Error> {
         match value {
             Some(value) => serializer.collect_str(value),

@@ -113,7 +113,7 @@ impl RecordedHost {
     /// trace is written.
     ///
     /// # Errors
-    /// Those of [`Recorder::start`].
+    /// The errors of [`Recorder::start`].
     pub fn new(host: Host, directory: Option<&Path>, name: &str) -> Result<RecordedHost> {
         let host = Arc::new(host);
         let file = directory.map(|directory| file_in(directory, name));

@@ -28,7 +28,7 @@ impl Namespace {
     /// Creates a namespace with a loopback device that is up.
     ///
     /// # Errors
-    /// The reason why it cannot be created.
+    /// The reason why the namespace cannot be created.
     pub fn new() -> Result<Namespace, String> {
         let (work, inbox) = mpsc::channel::<Work>();
         let (began, begun) = mpsc::channel();

@@ -70,7 +70,7 @@ pub struct Dump {
     pub start_ns: u64,
     /// The conversion of the node's times to the shared time; `None` before an alignment.
     pub alignment: Option<Alignment>,
-    /// Records that newer ones overwrote before the dump.
+    /// Number of records that newer ones overwrote before the dump.
     pub overwritten: u64,
     /// The records, oldest first.
     pub records: Vec<Record>,
@@ -144,7 +144,7 @@ impl Dump {
     /// Writes the dump. Writes in small pieces: pass a buffered writer.
     ///
     /// # Errors
-    /// Those of `out`. The bytes written before an error are not a dump.
+    /// The errors of `out`. The bytes written before an error are not a dump.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let node = self.node.to_words();
         let alignment = self.alignment.unwrap_or_default();
@@ -183,7 +183,7 @@ impl Trace {
     /// Writes [`dump`](Trace::dump) to `out`. Writes in small pieces: pass a buffered writer.
     ///
     /// # Errors
-    /// Those of `out`. The bytes written before an error are not a dump.
+    /// The errors of `out`. The bytes written before an error are not a dump.
     pub fn write_dump(&self, node: Node, out: &mut impl Write) -> io::Result<()> {
         self.dump(node).write(out)
     }

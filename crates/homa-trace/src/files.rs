@@ -74,7 +74,7 @@ pub enum FileError {
 /// without a name is named after its file.
 ///
 /// # Errors
-/// Names the file that cannot be read, is not a trace, or is damaged.
+/// The error names the file that cannot be read, is not a trace, or is damaged.
 pub fn read_each(files: &[PathBuf]) -> Result<Vec<(Dump, PathBuf)>, FileError> {
     let mut dumps = Vec::new();
     for path in paths(files)? {
@@ -92,7 +92,8 @@ pub fn read_each(files: &[PathBuf]) -> Result<Vec<(Dump, PathBuf)>, FileError> {
 /// only one dump per node, and either all or none must be of a simulation.
 ///
 /// # Errors
-/// Names the file that cannot be read, is not a trace, is damaged, or does not belong to the others.
+/// The error names the file that cannot be read, is not a trace, is damaged, or does not belong to the
+/// others.
 pub fn read_together(files: &[PathBuf]) -> Result<Vec<Dump>, FileError> {
     let dumps = read_each(files)?;
     check_clocks(&dumps)?;

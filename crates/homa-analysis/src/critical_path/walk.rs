@@ -142,7 +142,7 @@ impl<'a, 'm> Walk<'a, 'm> {
         self.path.spans.push(Span { from_ns, to_ns, cause, node, port, packet: self.packet });
     }
 
-    /// From the application's receipt of a message back to its completion.
+    /// Walks from the application's receipt of a message back to the message's completion.
     fn delivery(&mut self, message: &Message, node: NodeId) {
         if message.woken >= message.complete {
             self.to(message.woken, Cause::Wakeup, node, None);
@@ -150,7 +150,7 @@ impl<'a, 'm> Walk<'a, 'm> {
         self.to(message.complete, Cause::AppQueue, node, None);
     }
 
-    /// From the completion of a message back to its submission.
+    /// Walks from the completion of a message back to its submission.
     fn message(&mut self, direction: Direction) {
         let mut sending = self.sending(direction);
         let Some(mut at) = completing(sending.data, self.now) else {
@@ -318,7 +318,7 @@ impl<'a, 'm> Walk<'a, 'm> {
         self.note(ready, late, node, None);
     }
 
-    /// From the retransmission of a packet back to its previous transmission.
+    /// Walks from the retransmission of a packet back to its previous transmission.
     fn lost(&mut self, before: &Packet, receiver: NodeId) {
         let (node, port) = match before.switch {
             NO_NODE => (receiver, None),
@@ -383,7 +383,7 @@ impl<'a, 'm> Walk<'a, 'm> {
         self.walk_transfer(&data[at as usize], Some(sending.message.data.start + at));
     }
 
-    /// From the processing of a packet back to its transmission.
+    /// Walks from the processing of a packet back to its transmission.
     fn walk_transfer(&mut self, packet: &Packet, number: Option<u32>) {
         self.packet = number;
         let (sender, receiver) = (self.rpc.sender(packet.direction), self.rpc.receiver(packet.direction));

@@ -272,17 +272,17 @@ pub struct Packet {
     pub length: u32,
     /// Offset of the packet's first payload byte in the message; 0 for packets without payload.
     pub offset: u32,
-    /// Its packet type on the wire.
+    /// Type of the packet on the wire.
     pub packet_type: u8,
-    /// Its priority, 0 to 7.
+    /// Priority of the packet, 0 to 7.
     pub priority: u8,
-    /// Its priority on arrival; `None` if it was not received or the driver does not report it.
+    /// Priority of the packet on arrival; `None` if it was not received or the driver does not report it.
     pub received_priority: Option<u8>,
-    /// Its direction.
+    /// Direction of the packet.
     pub direction: Direction,
     /// Whether a DATA packet with the same offset had been sent before.
     pub again: bool,
-    /// Its fate.
+    /// What happened to the packet.
     pub fate: Fate,
     /// The last switch that recorded the packet, or [`NO_NODE`].
     pub switch: NodeId,

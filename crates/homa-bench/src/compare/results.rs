@@ -104,9 +104,9 @@ pub struct UnloadedRtt {
 pub struct Maximum {
     /// The protocol.
     pub protocol: Protocol,
-    /// Its highest goodput, 10^9 bits of request payload per second.
+    /// The protocol's highest goodput, in 10^9 bits of request payload per second.
     pub gbps: f64,
-    /// RPCs open per client port at which it was reached.
+    /// Number of open RPCs per client port at which the maximum was reached.
     pub outstanding: u32,
 }
 

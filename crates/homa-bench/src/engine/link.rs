@@ -29,7 +29,7 @@ pub trait Link: Send {
     /// Sends the submitted requests.
     ///
     /// # Errors
-    /// The whole link is broken: the run cannot go on.
+    /// The whole link is broken: the run cannot continue.
     fn flush(&mut self) -> Result<()> {
         Ok(())
     }
@@ -38,7 +38,7 @@ pub trait Link: Send {
     /// without an answer.
     ///
     /// # Errors
-    /// The whole link is broken: the run cannot go on.
+    /// The whole link is broken: the run cannot continue.
     fn receive(&mut self, wait: Duration, answers: &mut Vec<Answer>) -> Result<()>;
 
     /// Returns the number of packets that the ports' hosts have sent and received so far; `None`: they are

@@ -41,10 +41,10 @@ impl Pattern {
         self.bytes.slice(start..start + size as usize)
     }
 
-    /// Checks the answer to that request.
+    /// Checks the answer to the request of `size` bytes with this number.
     ///
     /// # Errors
-    /// A description of the difference.
+    /// The error describes the difference.
     pub fn check(&self, number: u64, size: u32, answer: &[u8]) -> Result<(), String> {
         let request = &self.bytes[(number % STARTS) as usize..][..size as usize];
         let length = if self.one_way { ONE_WAY_BYTES } else { request.len() };

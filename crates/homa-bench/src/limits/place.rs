@@ -1,7 +1,7 @@
 //! The network of the limits: loopback, or a network namespace for each side with a veth pair between them.
 //!
-//! The namespaces have no name, and the veth pair belongs to them. They disappear with the processes, even if
-//! these crash.
+//! The namespaces are unnamed, and the veth pair belongs to them. They disappear with the processes, even if
+//! the processes crash.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -46,7 +46,7 @@ impl Place {
     /// large segments whole, unlike a physical wire.
     ///
     /// # Errors
-    /// A privilege is missing, or the program `ip`.
+    /// A privilege or the program `ip` is missing.
     pub fn veth(mtu: u32, one_by_one: bool) -> Result<Place> {
         let wire = Wire { outside: current()?, clients: fresh()?, servers: fresh()? };
         let place = Place { wire: Some(wire), placement: CpuSplit::split_cpus()? };

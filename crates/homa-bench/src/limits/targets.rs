@@ -83,7 +83,7 @@ impl Targets {
     /// Reads a file.
     ///
     /// # Errors
-    /// Names the file and the faulty line.
+    /// The error names the file and the faulty line.
     pub fn read(path: &Path) -> Result<Targets> {
         let name = path.display();
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;

@@ -45,7 +45,7 @@ impl RawBaselineLink {
     /// Opens a path for each client port.
     ///
     /// # Errors
-    /// No client port, or a path cannot be opened.
+    /// There is no client port, or a path cannot be opened.
     pub fn open(config: RawBaselineLinkConfig) -> Result<RawBaselineLink> {
         ensure!(!config.binds.is_empty(), "a link over bare packets needs a client port");
         let path = |&bind: &SocketAddr| {

@@ -1,4 +1,4 @@
-//! The servers of the protocols that Homa is compared with.
+//! The servers of the protocols with which Homa is compared.
 
 use std::net::SocketAddr;
 
@@ -18,7 +18,7 @@ pub(super) enum OtherServer {
 }
 
 impl OtherServer {
-    /// Starts the server of a protocol; `None` for Homa.
+    /// Starts the server of a protocol. Returns `None` for Homa.
     pub(super) fn start(
         protocol: Protocol,
         bind: SocketAddr,

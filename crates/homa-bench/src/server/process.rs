@@ -16,7 +16,7 @@ pub const CHILD_COMMAND: &str = "bench-server";
 /// input is closed.
 ///
 /// # Errors
-/// Those of [`Server::start`], or the first line does not contain valid options.
+/// The errors of [`Server::start`], or the first line does not contain valid options.
 pub fn serve_for_parent() -> Result<()> {
     let mut order = String::new();
     let mut input = io::stdin().lock();

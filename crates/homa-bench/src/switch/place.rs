@@ -28,7 +28,7 @@ impl Place {
     /// Makes the namespaces and devices, and moves this thread to the namespace of source and sink.
     ///
     /// # Errors
-    /// A privilege is missing, or the program `ip`.
+    /// A privilege or the program `ip` is missing.
     pub fn set_up() -> Result<Place> {
         let namespace = || fresh().context("run as root");
         let place = Place {

@@ -26,7 +26,8 @@ use args::{SimArgs, SimCommand};
 
 /// Runs a subcommand.
 ///
-/// # Errors One line that names the cause.
+/// # Errors
+/// One line that names the cause.
 pub fn run(args: &SimArgs) -> Result<()> {
     match &args.command {
         SimCommand::Run(args) => run::run(args),

@@ -114,7 +114,7 @@ impl LinkQuestion {
     /// Reads the traces, and derives the rate if it is not given.
     ///
     /// # Errors
-    /// Those of [`Question::open`] and [`Link::needed`].
+    /// The errors of [`Question::open`] and [`Link::needed`].
     pub fn open(&self) -> Result<(LoadedTraces, LinkRate)> {
         let opened = self.question.open()?;
         let rate = self.link.needed(&opened.model)?;

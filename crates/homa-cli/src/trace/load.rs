@@ -64,7 +64,7 @@ impl Inputs {
     /// Reads all traces, aligns those that are not aligned yet, and prints warnings on standard error.
     ///
     /// # Errors
-    /// Those of [`Inputs::read`] and [`Inputs::clocks`].
+    /// The errors of [`Inputs::read`] and [`Inputs::clocks`].
     pub fn aligned(&self) -> Result<Vec<Dump>> {
         let mut dumps = self.read()?;
         for warning in self.choice(&dumps)?.apply(&mut dumps) {
@@ -76,7 +76,7 @@ impl Inputs {
     /// Reads and aligns all traces, and merges their events.
     ///
     /// # Errors
-    /// Those of [`Inputs::aligned`], or there are no events or too many.
+    /// The errors of [`Inputs::aligned`], or there are no events or too many.
     pub fn model(&self) -> Result<Model> {
         Model::new(self.aligned()?).with_context(|| self.to_string())
     }

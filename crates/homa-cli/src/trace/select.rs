@@ -87,7 +87,7 @@ impl SelectionArgs {
     /// Returns the selected RPCs, for analyses that need at least one.
     ///
     /// # Errors
-    /// Those of [`SelectionArgs::selection`], or no complete RPC is selected.
+    /// The errors of [`SelectionArgs::selection`], or no complete RPC is selected.
     pub fn non_empty<'m>(&self, model: &'m Model) -> Result<Selection<'m>> {
         let selection = self.selection(model)?;
         if selection.chosen.is_empty() {

@@ -139,7 +139,7 @@ impl<'a> Harness<'a> {
         self.on(rate, repetition, |_| true)
     }
 
-    /// Returns a load for the hosts for whose number `sends` returns true.
+    /// Returns a load on those hosts for whose numbers `sends` returns true.
     pub fn on(&self, rate: Rate, repetition: u32, sends: impl Fn(u16) -> bool) -> Load {
         let numbers = self.testbed.spec().numbers();
         Load {
@@ -153,7 +153,7 @@ impl<'a> Harness<'a> {
     /// Runs a load on one group of agents.
     ///
     /// # Errors
-    /// Those of [`Testbed::load`].
+    /// The errors of [`Testbed::load`].
     pub fn run(&mut self, agents: &mut Agents, load: &Load, text: &str) -> Result<(Score, Vec<Sample>)> {
         let protocol = agents.protocol;
         let mut all = self.testbed.load(&mut [(agents, load)], text)?;

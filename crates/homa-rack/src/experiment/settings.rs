@@ -169,7 +169,7 @@ impl Change {
     /// Checks that the change is available with this driver.
     ///
     /// # Errors
-    /// It is not available.
+    /// The change is not available.
     pub fn check(&self, driver: Driver) -> Result<(), String> {
         match self {
             Change::MaxSegmentedBytes(_) if driver != Driver::Udp => {

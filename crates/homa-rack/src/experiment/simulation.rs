@@ -128,7 +128,7 @@ pub struct Simulation<'a> {
 /// Returns whether to run the simulation: if it was requested, or if it is short.
 ///
 /// # Errors
-/// It was requested, but the simulator does not support it.
+/// The simulation was requested, but the simulator does not support it.
 pub fn is_wanted(
     when: SimulationMode,
     spec: &Spec,

@@ -131,7 +131,7 @@ impl Testbed {
     /// hosts and switch.
     ///
     /// # Errors
-    /// Those of [`Testbed::rebuild`].
+    /// The errors of [`Testbed::rebuild`].
     pub fn rebuild_traced(&mut self, build: &BuildOptions, traces: &Path) -> Result<()> {
         self.trace = Some(traces.to_owned());
         self.rebuild(build)
