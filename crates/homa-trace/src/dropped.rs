@@ -2,8 +2,9 @@
 
 /// Reasons why an endpoint drops a received packet. They are the names of the endpoint's counters without
 /// `drop_`; the documentation of the counters explains them. A reason's number, which is `b` of
-/// [`EventKind::PacketDropped`](crate::EventKind::PacketDropped), is its position in this list, starting at
-/// 1. The numbers are part of the dump format: a reason keeps its number, and new reasons are appended.
+/// [`EventKind::PacketDropped`](crate::EventKind::PacketDropped), is its position in this list, where the
+/// first reason has number 1. The numbers are part of the dump format: a reason keeps its number, and new
+/// reasons are appended.
 pub const DROP_REASONS: [&str; 25] = [
     "invalid",
     "duplicate",
