@@ -1,4 +1,4 @@
-//! Buffers for a burst of received packets, and loans of frames in a driver's own memory.
+//! Buffers for a burst of received packets, and loans of frames in a driver's memory.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,13 +9,13 @@ use homa_steer::batch::BatchCap;
 
 use crate::driver::priority_of;
 
-/// Maximum number of datagrams in a burst; also of packets, unless a datagram carries several.
+/// Maximum number of datagrams in a burst. The number of packets is higher only if datagrams carry several.
 ///
-/// At 32 packets the cost of a system call is well shared; the gain from 32 to 64 is within the noise. A
-/// burst also stays short enough that replies to its packets do not wait long for its end.
+/// At 32 packets the cost of a system call is well amortized; the gain from 32 to 64 is within the noise. A
+/// burst also stays short enough that replies to its first packets are not delayed for long.
 pub const BURST_PACKETS: usize = 32;
 
-/// Room for one datagram in bytes. A UDP datagram has at most 65,535 - 8 bytes of payload.
+/// Buffer size for one datagram in bytes. A UDP datagram has at most 65,535 - 8 bytes of payload.
 pub const PACKET_BUFFER_BYTES: usize = 65_536;
 
 /// Maximum number of packets that the kernel merges into one datagram (`UDP_GRO_CNT_MAX`).
@@ -25,18 +25,18 @@ const MEMORY_BYTES: usize = BURST_PACKETS * PACKET_BUFFER_BYTES;
 
 /// Memory of a driver in which the kernel places frames: a mapped ring, or a pool.
 ///
-/// [`RxBurst::lend`] lends a frame to one burst. The frame is free again, for the kernel to write, after one
-/// [`release`](FrameSource::release) for the loan and one for each time that it was kept.
+/// [`RxBurst::lend`] lends a frame to one burst. The kernel may write to the frame again after one
+/// [`release`](FrameSource::release) for the loan and one for each time that the frame was kept.
 ///
 /// # Safety
 /// [`memory`](FrameSource::memory) returns the same readable memory for as long as the source lives. Nothing
 /// writes to a frame, or lends it again, before it is free.
 pub(crate) unsafe trait FrameSource: fmt::Debug + Send + Sync {
-    /// The memory that all frames lie in.
+    /// Returns the memory that contains all frames.
     fn memory(&self) -> NonNull<[u8]>;
 
-    /// Whether a lent frame may be held beyond its burst, until one more release. False if the source has no
-    /// spare frames, or if its frames must come back in order.
+    /// Keeps a lent frame beyond its burst, until one more release. Returns false if the source has no spare
+    /// frames, or if its frames must be returned in order.
     fn keep(&self, frame: u32) -> bool {
         let _ = frame;
         false
@@ -49,13 +49,13 @@ pub(crate) unsafe trait FrameSource: fmt::Debug + Send + Sync {
 /// The frame number of slots whose bytes lie in the burst's own memory.
 const NO_FRAME: u32 = u32::MAX;
 
-/// The priority of slots whose packet has no known priority.
+/// The priority value of slots whose packet's priority is unknown.
 const NO_PRIORITY: u8 = u8::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     from: SocketAddr,
-    /// Offset in the burst's own memory, or in the memory of the frame's source.
+    /// Offset in the burst's own memory, or in the memory of the frame source.
     start: u32,
     length: u32,
     frame: u32,
@@ -64,24 +64,24 @@ struct Slot {
 
 /// Received packets, in memory that is allocated once and reused, or in frames that a driver lends.
 ///
-/// A burst usually has up to [`BURST_PACKETS`] packets, and more if the kernel passes several packets of one
-/// sender as one datagram. The 2 MiB of buffers are address space: only pages that packets have touched take
-/// memory.
+/// A burst usually has up to [`BURST_PACKETS`] packets, and more if the kernel merges several packets of one
+/// sender into one datagram. The 2 MiB of buffers are address space: only pages that packets have touched
+/// occupy memory.
 ///
-/// Frames go back to their driver when the burst is cleared or dropped. Until then the driver has fewer
-/// frames to receive into, so clear a burst as soon as its packets are processed.
+/// Frames return to their driver when the burst is cleared or dropped. Until then the driver has fewer frames
+/// to receive into, so clear a burst as soon as its packets are processed.
 #[derive(Debug)]
 pub struct RxBurst {
     memory: Box<[u8]>,
     slots: Vec<Slot>,
-    /// End of the memory in use.
+    /// End of the used part of the memory.
     end: usize,
-    /// The source of the frames. It stays when the frames go back, so that the next loan from the same driver
-    /// need not count references.
+    /// The source of the frames. It stays set after the frames are returned, so that the next loan from the
+    /// same driver need not update the reference count.
     source: Option<Arc<dyn FrameSource>>,
     frames: Vec<u32>,
-    /// Receive times below the driver: the exclusive end index of the packets that a time applies to, and the
-    /// time.
+    /// Receive times reported by the driver: each is the exclusive end index of the packets with that time,
+    /// and the time.
     times: Vec<(usize, u64)>,
     cap: BatchCap,
     /// See [`RxBurst::note_more`].
@@ -90,7 +90,8 @@ pub struct RxBurst {
     handed_over: bool,
 }
 
-/// A packet that outlives its burst, in its original frame. Dropping it returns the frame to its driver.
+/// A packet that outlives its burst, still in its original frame. Dropping it returns the frame to its
+/// driver.
 #[derive(Debug)]
 pub struct KeptFrame {
     source: Arc<dyn FrameSource>,
@@ -101,8 +102,8 @@ pub struct KeptFrame {
 
 impl AsRef<[u8]> for KeptFrame {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the range was within the source's memory when the frame was lent, and the frame is kept
-        // until `drop`.
+        // SAFETY: `lend` checked that the range is within the source's memory, and the frame is kept until
+        // `drop`.
         unsafe { part_of(&*self.source, self.start, self.length) }
     }
 }
@@ -113,11 +114,10 @@ impl Drop for KeptFrame {
     }
 }
 
-/// Bytes of a source's memory.
+/// Returns bytes of a source's memory.
 ///
 /// # Safety
-/// The range is within the source's memory, and in a frame that is not free for as long as the reference
-/// lives.
+/// The range is within the source's memory, and in a frame that is not free while the reference lives.
 unsafe fn part_of(source: &dyn FrameSource, start: usize, length: usize) -> &[u8] {
     // SAFETY: the caller promises that the range is within the memory, which the source promises is readable.
     // Nothing writes to the frame before it is free.
@@ -152,49 +152,49 @@ impl RxBurst {
 
     /// Sets the maximum number of datagrams that drivers receive into this burst at a time; the limit and
     /// default is [`BURST_PACKETS`]. Packets received together are processed together, and replies such as
-    /// grants are sent afterwards. With a cap of 1 each packet is answered before the next is read. A run of
-    /// packets that the kernel has merged counts as one.
+    /// grants are sent afterwards. With a cap of 1, each packet is answered before the next is read. A run of
+    /// packets merged by the kernel counts as one.
     pub fn set_cap(&mut self, cap: BatchCap) {
         self.cap = cap;
     }
 
-    /// The cap of a new burst: the maximum that drivers support.
+    /// Returns the cap of a new burst: the maximum that drivers support.
     #[must_use]
     pub fn full_cap() -> BatchCap {
         BatchCap::new(BURST_PACKETS as u32).expect("a cap that there is")
     }
 
-    /// Called by a driver if a queue that gave this burst nothing may still hold packets: the driver read
-    /// only error reports or frames that are no packets, or it delays packets itself.
+    /// Records that a queue may still hold packets although it gave this burst none. A driver calls this if
+    /// it read only error reports or frames that are not packets, or if it delays packets itself.
     pub fn note_more(&mut self) {
         self.more = true;
     }
 
-    /// Whether a queue that gave nothing may still hold packets.
+    /// Whether a queue that gave this burst nothing may still hold packets.
     #[must_use]
     pub fn may_have_more(&self) -> bool {
         self.more
     }
 
-    /// The cap set by [`RxBurst::set_cap`].
+    /// Returns the cap set by [`RxBurst::set_cap`].
     #[must_use]
     pub fn cap(&self) -> BatchCap {
         self.cap
     }
 
-    /// Notes that the packets of the burst came from another process.
+    /// Records that the packets of the burst came from another process.
     pub(crate) fn note_handed_over(&mut self) {
         self.handed_over = true;
     }
 
     /// Whether another process received these packets and handed them over to this one
-    /// ([`Exchange`](crate::Exchange)). They are not to be handed over again.
+    /// ([`Exchange`](crate::Exchange)). Such packets must not be handed over again.
     #[must_use]
     pub fn is_handed_over(&self) -> bool {
         self.handed_over
     }
 
-    /// Maximum number of datagrams that a driver receives at a time.
+    /// Returns the maximum number of datagrams that a driver receives at a time.
     pub(crate) fn max_packets(&self) -> usize {
         self.cap.take(BURST_PACKETS as u32) as usize
     }
@@ -212,7 +212,7 @@ impl RxBurst {
         }
     }
 
-    /// Number of packets.
+    /// Returns the number of packets.
     #[must_use]
     pub fn len(&self) -> usize {
         self.slots.len()
@@ -224,23 +224,23 @@ impl RxBurst {
         self.slots.is_empty()
     }
 
-    /// Sender and bytes of the packet at this index, or `None` beyond the last packet.
+    /// Returns the sender and the bytes of the packet at this index, or `None` beyond the last packet.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<(SocketAddr, &[u8])> {
         let slot = self.slots.get(index)?;
         let (start, length) = (slot.start as usize, slot.length as usize);
         let bytes = match &self.source {
-            // SAFETY: `lend` has checked the range, and the frame goes back no sooner than the slot.
+            // SAFETY: `lend` checked the range, and the frame is not released before the slot is removed.
             Some(source) if slot.frame != NO_FRAME => unsafe { part_of(&**source, start, length) },
             _ => &self.memory[start..start + length],
         };
         Some((slot.from, bytes))
     }
 
-    /// When the device received the packet at this index, or when the kernel took it from the device:
-    /// nanoseconds of the system's real-time clock. `None` if that is not known, as without
-    /// [`Driver::stamp_received`](crate::Driver::stamp_received). Packets that the kernel merged have the
-    /// time of the first one.
+    /// Returns the time when the device received the packet at this index, or when the kernel took it from
+    /// the device, in nanoseconds of the system's real-time clock. `None` if the time is unknown, for example
+    /// without [`Driver::stamp_received`](crate::Driver::stamp_received). All packets merged by the kernel
+    /// have the time of the first.
     #[must_use]
     pub fn received_at(&self, index: usize) -> Option<u64> {
         if index >= self.slots.len() {
@@ -250,33 +250,33 @@ impl RxBurst {
         self.times.get(after).map(|(_, time_ns)| *time_ns).filter(|&time_ns| time_ns != 0)
     }
 
-    /// The received priority of the packet at this index, 0 to 7: the class selector in its IP header, as the
-    /// network left it. `None` if the driver does not provide it, as sockets without
+    /// Returns the received priority of the packet at this index, 0 to 7: the class selector in its IP
+    /// header, as the network left it. `None` if the driver does not provide it, as sockets do not without
     /// [`Driver::tell_priorities`](crate::Driver::tell_priorities).
     #[must_use]
     pub fn priority(&self, index: usize) -> Option<u8> {
         self.slots.get(index).map(|slot| slot.priority).filter(|&priority| priority != NO_PRIORITY)
     }
 
-    /// Sets the priority of the packets from this index on; `None` if it is not known.
+    /// Sets the priority of all packets from this index on; `None` if it is unknown.
     pub(crate) fn note_priority(&mut self, first: usize, priority: Option<u8>) {
         for slot in &mut self.slots[first..] {
             slot.priority = priority.unwrap_or(NO_PRIORITY);
         }
     }
 
-    /// Like [`RxBurst::note_priority`], for the byte of the IP header that carries the priority.
+    /// Like [`RxBurst::note_priority`], but takes the byte of the IP header that carries the priority.
     pub(crate) fn note_dscp_byte(&mut self, first: usize, byte: u8) {
         self.note_priority(first, Some(priority_of(byte)));
     }
 
-    /// Sets the receive time of the packets added since the last call; 0 if it is not known.
+    /// Sets the receive time of the packets added since the last call; 0 if it is unknown.
     pub(crate) fn note_time(&mut self, time_ns: u64) {
         self.times.push((self.slots.len(), time_ns));
     }
 
-    /// Keeps a packet of this burst, or part of one, beyond the burst without a copy. `None` if the bytes are
-    /// not in a frame, or if their driver has no spare frame: the caller must copy them then.
+    /// Keeps a packet of this burst, or part of one, beyond the burst without a copy. Returns `None` if the
+    /// bytes are not in a frame, or if their driver has no spare frame; the caller must then copy them.
     #[must_use]
     pub fn keep(&self, packet: &[u8]) -> Option<KeptFrame> {
         let source = self.source.as_ref()?;
@@ -294,14 +294,14 @@ impl RxBurst {
         })
     }
 
-    /// The packets in the order of their arrival.
+    /// Returns the packets in order of arrival.
     #[must_use]
     pub fn iter(&self) -> RxBurstIter<'_> {
         RxBurstIter { burst: self, next: 0 }
     }
 
     /// Appends a copy of a packet and returns whether there was room for it. An empty burst has room for
-    /// [`BURST_PACKETS`] packets of [`PACKET_BUFFER_BYTES`], or [`RxBurst::MAX_PACKETS`] short ones. For
+    /// [`BURST_PACKETS`] packets of [`PACKET_BUFFER_BYTES`], or [`RxBurst::MAX_PACKETS`] short ones. Used by
     /// drivers that create or delay packets.
     #[must_use]
     pub fn push(&mut self, from: SocketAddr, packet: &[u8]) -> bool {
@@ -323,8 +323,8 @@ impl RxBurst {
     /// frames of another source.
     ///
     /// # Safety
-    /// The source has given the frame to the caller, who gives the burst the right to release it. The bytes
-    /// are inside the frame and initialized.
+    /// The source has given the frame to the caller, and the caller transfers the right to release it to the
+    /// burst. The bytes are inside the frame and initialized.
     pub(crate) unsafe fn lend<S: FrameSource + 'static>(
         &mut self,
         source: &Arc<S>,
@@ -345,12 +345,12 @@ impl RxBurst {
         self.note_packets(from, start, length, segment, frame);
     }
 
-    /// The memory, for a driver that receives into it at multiples of [`PACKET_BUFFER_BYTES`].
+    /// Returns the memory, for a driver that receives into it at multiples of [`PACKET_BUFFER_BYTES`].
     pub(crate) fn memory_mut(&mut self) -> &mut [u8] {
         &mut self.memory
     }
 
-    /// Offset of the first unused byte of the memory.
+    /// Returns the offset of the first unused byte of the memory.
     pub(crate) fn end(&self) -> usize {
         self.end
     }
@@ -397,7 +397,7 @@ impl<'a> IntoIterator for &'a RxBurst {
     }
 }
 
-/// The packets of a [`RxBurst`]: sender and bytes of each.
+/// Iterator over the packets of an [`RxBurst`]: the sender and the bytes of each.
 #[derive(Clone, Debug)]
 pub struct RxBurstIter<'a> {
     burst: &'a RxBurst,
@@ -504,7 +504,7 @@ mod tests {
         assert_eq!(burst.priority(0), None);
     }
 
-    /// Frames of four bytes, with the number of uses of each.
+    /// Four-byte frames, each with a use count.
     #[derive(Debug)]
     struct Pool {
         memory: Box<[u8]>,
@@ -523,7 +523,7 @@ mod tests {
 
         fn lend(self: &Arc<Pool>, burst: &mut RxBurst, frame: u32, length: usize, segment: usize) {
             self.uses[frame as usize].store(1, Ordering::Relaxed);
-            // SAFETY: nobody writes to the memory at all, and the burst now has the frame's one use.
+            // SAFETY: nothing ever writes to the memory, and the frame's only use passes to the burst.
             unsafe { burst.lend(self, frame, sender(1), (4 * frame as usize, length), segment) };
         }
 

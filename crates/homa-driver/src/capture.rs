@@ -1,10 +1,10 @@
 //! A wrapper that writes all packets to a capture file, which Wireshark opens.
 //!
-//! The capture shows Homa packets in UDP in IP, or in IP itself if the driver sends them so. The driver's
-//! addresses and the DSCP fill the reconstructed headers. The capture contains the packets that the driver
-//! accepted and returned, which can differ from those on the wire. A packet that the kernel refused is
-//! included; one that the kernel dropped before it was received is not. The DSCP of received packets is 0 if
-//! the driver cannot provide it.
+//! The capture shows Homa packets over UDP, or directly over IP if the driver sends them so. The
+//! reconstructed headers contain the driver's addresses and the DSCP. The capture contains the packets that
+//! the driver accepted and returned, which can differ from those on the wire. A packet that the kernel
+//! refused is included; a packet that the kernel dropped before the driver received it is not. The DSCP of
+//! received packets is 0 if the driver cannot provide it.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -23,10 +23,10 @@ use crate::filter::ReceiveFilter;
 use crate::socket::source_for;
 
 /// Records are written together once they reach this many bytes, and whenever no packet arrives. This is the
-/// length of one or two of the longest packets, so most records share a system call.
+/// length of one or two maximum-length packets, so most records share a system call.
 const BUFFER_BYTES: usize = 128 * 1024;
 
-/// Maximum number of local addresses remembered by peer; beyond it all are dropped.
+/// Maximum number of local addresses cached by peer; beyond it all are dropped.
 const SOURCES_MAX: usize = 1_024;
 
 /// State of a capture.
@@ -36,17 +36,17 @@ pub struct CaptureReport {
     pub packets: u64,
     /// Length of the file in bytes.
     pub bytes: u64,
-    /// Packets that are not in the file: those after the capture stopped, and those that wait to be written.
+    /// Packets missing from the file: those after the capture stopped, and those not written yet.
     pub missed: u64,
-    /// Why the capture stopped, if it has.
+    /// Why the capture stopped; `None` while it runs.
     pub stopped: Option<String>,
 }
 
 /// Wraps a driver and writes every packet to a capture.
 ///
-/// A capture that cannot be written, for instance because the disk is full, stops with one warning in the log
-/// and a file that ends with a whole packet; traffic continues. Packets are written to the file when
-/// [`Driver::receive`] finds nothing, when the driver is dropped, and at [`PcapDriver::flush`].
+/// A capture that cannot be written, for instance because the disk is full, stops with one warning in the
+/// log. The file then ends with a complete packet, and traffic continues. Packets are written to the file
+/// when [`Driver::receive`] finds nothing, when the driver is dropped, and at [`PcapDriver::flush`].
 pub struct PcapDriver<D> {
     inner: D,
     capture: Capture,
@@ -66,7 +66,7 @@ impl<D: Driver> PcapDriver<D> {
     /// Captures to a new file; an existing one is overwritten.
     ///
     /// # Errors
-    /// The file cannot be created or its header not be written; the error names the file.
+    /// The file cannot be created or its header cannot be written; the error names the file.
     pub fn create(inner: D, path: impl AsRef<Path>) -> io::Result<PcapDriver<D>> {
         let path = path.as_ref();
         let begin = || {
@@ -79,8 +79,8 @@ impl<D: Driver> PcapDriver<D> {
         Ok(PcapDriver::with(inner, begin().map_err(named)?))
     }
 
-    /// Captures to any writer, for instance a pipe to a viewer. It should not block for long, since packets
-    /// wait for it.
+    /// Captures to any writer, for instance a pipe to a viewer. The writer should not block for long, since
+    /// packets wait for it.
     ///
     /// # Errors
     /// The file's header cannot be written.
@@ -90,19 +90,19 @@ impl<D: Driver> PcapDriver<D> {
     }
 
     fn with(mut inner: D, capture: Capture) -> PcapDriver<D> {
-        // The cost of this in the kernel is small compared with a capture. If the driver cannot provide
-        // priorities, packets have none.
+        // The kernel's cost for this is small compared with that of the capture. If the driver cannot provide
+        // priorities, packets are captured without them.
         inner.tell_priorities();
         PcapDriver { inner, capture, sources: HashMap::new() }
     }
 
-    /// Writes the waiting records. A failure stops the capture and appears in the
+    /// Writes the buffered records. A failure stops the capture and appears in the
     /// [report](PcapDriver::report).
     pub fn flush(&mut self) {
         self.capture.write_out();
     }
 
-    /// The state of the capture so far.
+    /// Returns the current state of the capture.
     #[must_use]
     pub fn report(&self) -> CaptureReport {
         let mut report = self.capture.report.clone();
@@ -110,13 +110,13 @@ impl<D: Driver> PcapDriver<D> {
         report
     }
 
-    /// The inner driver.
+    /// Returns the inner driver.
     pub fn inner(&self) -> &D {
         &self.inner
     }
 
-    /// The source address of packets to this peer: the driver's own, or that of the route if the driver is
-    /// bound to all addresses.
+    /// Returns the source address of packets to this peer: the driver's own, or that of the route if the
+    /// driver is bound to all addresses.
     fn local_for(&mut self, peer: SocketAddr) -> SocketAddr {
         let local = self.inner.local_addr();
         if !local.ip().is_unspecified() {
@@ -130,7 +130,7 @@ impl<D: Driver> PcapDriver<D> {
     }
 }
 
-/// The time of day in nanoseconds since 1970; 0 before.
+/// Returns the wall-clock time in nanoseconds since 1970; 0 for earlier times.
 fn wall_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
@@ -148,10 +148,10 @@ impl Sink {
         }
     }
 
-    /// Removes the bytes that a failed write has left behind `length`.
+    /// Removes the bytes that a failed write has left beyond `length`.
     fn cut(&mut self, length: u64) {
         if let Sink::File(file, _) = self {
-            // If this fails too, the file ends in part of a packet: viewers report that and show the rest.
+            // If this fails too, the file ends with a partial packet: viewers report that and show the rest.
             let _ = file.set_len(length);
         }
     }
@@ -165,7 +165,7 @@ impl Sink {
 }
 
 struct Capture {
-    /// `None` once stopped.
+    /// `None` once the capture has stopped.
     sink: Option<Sink>,
     waiting: Vec<u8>,
     waiting_packets: u64,
@@ -366,7 +366,7 @@ mod tests {
         assert_eq!(driver.send(&vec![packet; count]).unwrap(), count);
     }
 
-    /// Source port, destination port, type of service and payload of each record.
+    /// Returns the source port, destination port, type of service and payload of each record.
     fn records(file: &[u8]) -> Vec<(u16, u16, u8, Vec<u8>)> {
         let mut reader = CaptureReader::new(file).expect("the header comes first");
         let mut all = Vec::new();

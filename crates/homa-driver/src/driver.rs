@@ -47,27 +47,27 @@ pub struct SentPacket {
     pub header: Box<[u8]>,
     /// Length on the wire in bytes: header and payload.
     pub len: usize,
-    /// When the kernel passed it to the device: nanoseconds of the system's real-time clock. Packets that the
-    /// device, or the kernel in front of it, cuts from one datagram have the same time.
+    /// When the kernel passed the packet to the device, in nanoseconds of the system's real-time clock.
+    /// Packets that the device, or the kernel just above it, segments from one datagram have the same time.
     pub at_ns: u64,
 }
 
 impl SentPacket {
-    /// A packet whose send time is not known yet.
+    /// Makes an entry for a packet whose send time is not known yet.
     pub(crate) fn of(packet: &TxPacket<'_>) -> SentPacket {
         SentPacket { priority: packet.priority, header: packet.header.into(), len: packet.len(), at_ns: 0 }
     }
 }
 
-/// The IPv4 type-of-service or IPv6 traffic-class byte for a priority. Priorities are the class selectors of
-/// RFC 2474, the top three bits, which switches map to their queues by default. The low two bits are for ECN
-/// and stay zero (WIRE-15).
+/// Returns the IPv4 type-of-service or IPv6 traffic-class byte for a priority. Priorities are the class
+/// selectors of RFC 2474: the top three bits, which switches map to their queues by default. The low two bits
+/// are for ECN and stay zero (WIRE-15).
 pub(crate) fn dscp_byte(priority: u8) -> u8 {
     priority.min(7) << 5
 }
 
-/// The priority in such a byte. If the byte is no class selector, the priority is its top three bits, as in
-/// switches that map these bits to their queues.
+/// Returns the priority in an IPv4 type-of-service or IPv6 traffic-class byte. If the byte is not a class
+/// selector, the priority is its top three bits, as in switches that map these bits to their queues.
 pub(crate) fn priority_of(dscp_byte: u8) -> u8 {
     dscp_byte >> 5
 }
@@ -86,20 +86,20 @@ pub struct UnreachableReport {
 pub enum UnreachableTarget {
     /// No socket at the peer's address: ICMP port unreachable for a UDP port.
     Peer {
-        /// `sender_id` of the refused packet, if the report quotes enough of it. Reports of Linux do.
+        /// `sender_id` of the refused packet, if the report quotes enough of it. Reports from Linux do.
         sender_id: Option<u64>,
     },
-    /// The IP protocol, 146, at the peer's machine: ICMP protocol unreachable, or for IPv6 unrecognized next
+    /// IP protocol 146 at the peer's machine: ICMP protocol unreachable, or for IPv6, unrecognized next
     /// header.
     Protocol {
         /// `sender_id` of the refused packet, if the report quotes enough of it.
         sender_id: Option<u64>,
     },
-    /// No host at this Homa port: ICMP port unreachable over raw IP.
+    /// The Homa port at the peer's host: ICMP port unreachable, directly over IP.
     Port {
         /// Destination port of the refused packet.
         port: u16,
-        /// Its `sender_id`, if the report quotes enough of the packet. Reports of Linux do.
+        /// `sender_id` of the refused packet, if the report quotes enough of it. Reports from Linux do.
         sender_id: Option<u64>,
     },
 }
@@ -111,32 +111,32 @@ pub const IN_PLACE_HEADER_BYTES: usize = 56;
 /// A path for packets. It has one owner, never waits, and never fragments. (Exception: drivers of a network
 /// device wait for a new peer's Ethernet address, a few milliseconds at most and within a time budget.)
 ///
-/// Errors of a single packet or peer on sending are counted in [`Driver::stats`]. For the protocol they are
-/// losses, which it repairs. An `io::Error` of [`Driver::send`] or [`Driver::receive`] means that the whole
+/// Send errors that concern a single packet or peer are counted in [`Driver::stats`]; the protocol recovers
+/// from them as from losses. An `io::Error` of [`Driver::send`] or [`Driver::receive`] means that the whole
 /// path is unusable.
 pub trait Driver: Send {
-    /// The source address of sent packets. Its IP is unspecified if the driver was bound to the unspecified
-    /// address. Its port is 0 if packets travel in IP itself, where a peer is a host's address: the ports of
-    /// all peers are 0 then.
+    /// Returns the source address of sent packets. Its IP is unspecified if the driver was bound to the
+    /// unspecified address. Its port is 0 if packets travel directly in IP; a peer is then a host's address,
+    /// and the ports of all peers are 0.
     fn local_addr(&self) -> SocketAddr;
 
-    /// Length in bytes, header included, of the largest Homa packet that reaches this peer unfragmented. It
-    /// may shrink when the network reports a narrower path. The first call for a peer may take a few system
-    /// calls; later calls take none.
+    /// Returns the length in bytes, header included, of the largest Homa packet that reaches this peer
+    /// unfragmented. It may shrink when the network reports a smaller path MTU. The first call for a peer may
+    /// take a few system calls; later calls take none.
     fn max_packet(&self, to: SocketAddr) -> usize;
 
-    /// Sends packets in order and returns how many were accepted. Offer the rest, from that index on, again
+    /// Sends packets in order and returns how many were accepted. Offer the packets from that index on again
     /// later. 0 means that the path has no room for any packet. A packet that cannot be sent to its peer is
-    /// accepted, dropped and counted; the packets behind it are still sent.
+    /// accepted, dropped and counted; the packets after it are still sent.
     ///
     /// # Errors
     /// The path is broken for all peers.
     fn send(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize>;
 
     /// Clears the burst and fills it with received packets, in order and up to its cap
-    /// ([`RxBurst::set_cap`]). Returns their number: 0 if there are none, or if the burst notes that there
-    /// [may be more](RxBurst::note_more). A driver with a queue for each IP version reads them in turn,
-    /// starting after the queue of the last burst.
+    /// ([`RxBurst::set_cap`]). Returns the number of packets. This is 0 if there are none, or if the burst
+    /// records that there [may be more](RxBurst::note_more). A driver with a queue for each IP version reads
+    /// the queues in turn, starting after the queue of the last burst.
     ///
     /// # Errors
     /// The path is broken for all peers. The burst is then empty.
@@ -146,9 +146,9 @@ pub trait Driver: Send {
     /// belongs. The bytes of one packet after the first [`IN_PLACE_HEADER_BYTES`] may be received directly
     /// into `place`, without a copy.
     ///
-    /// If so, the burst has that one packet, cut after those first bytes, and the returned slice is the rest
-    /// of it, at the start of `place`. Otherwise the slice is empty and the burst has all received packets;
-    /// `place` may have been written to all the same.
+    /// If so, the burst contains only that packet, truncated to those first bytes, and the returned slice is
+    /// the rest of the packet, at the start of `place`. Otherwise the slice is empty and the burst contains
+    /// all received packets; even then, `place` may have been written to.
     ///
     /// By default nothing is received in place.
     ///
@@ -165,8 +165,8 @@ pub trait Driver: Send {
 
     /// Enables receive times ([`RxBurst::received_at`]): when the kernel took a packet from the device, or
     /// when the device received it. Returns whether this path supports them; by default it does not. The
-    /// kernel starts soon after the call, not at once, so the first packets may have no time. The cost is
-    /// some hundred nanoseconds for each packet.
+    /// kernel starts soon after the call, not at once, so the first packets may have no time. The cost is a
+    /// few hundred nanoseconds per packet.
     fn stamp_received(&mut self) -> bool {
         false
     }
@@ -178,83 +178,83 @@ pub trait Driver: Send {
         false
     }
 
-    /// Enables send times: the kernel reports when it passes each later packet to the device
+    /// Enables send times: from this call on, the kernel reports when it passes each packet to the device
     /// ([`Driver::poll_sent`]). Returns whether this path supports them; by default it does not. Each report
-    /// may wake a thread that sleeps on [`Driver::poll_fd`], and costs a microsecond or so for each packet.
+    /// may wake a thread that sleeps on [`Driver::poll_fd`]. The cost is about a microsecond per packet.
     fn stamp_sent(&mut self) -> bool {
         false
     }
 
-    /// Returns a packet whose send time the kernel has reported, not always in the order of sending; `None`
-    /// if there is no further report now. Some packets are never reported. Cheap enough to be called after
-    /// every [`Driver::receive`].
+    /// Returns a packet whose send time the kernel has reported, not necessarily in send order; `None` if
+    /// there are no more reports now. Some packets are never reported. Cheap enough to be called after every
+    /// [`Driver::receive`].
     fn poll_sent(&mut self) -> Option<SentPacket> {
         None
     }
 
-    /// A descriptor that poll(2) shows readable (or in error) when [`Driver::receive`] is worth a call.
-    /// `None` for a driver that must be polled in a loop. A wrapper that delays packets may have some while
-    /// its descriptor is not readable: see [`Driver::poll_timeout`].
+    /// Returns a descriptor that poll(2) shows readable (or in error) when [`Driver::receive`] is worth
+    /// calling. `None` for a driver that must be polled in a loop. A wrapper that delays packets may have
+    /// packets ready while its descriptor is not readable: see [`Driver::poll_timeout`].
     fn poll_fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Nanoseconds until the next calls of [`Driver::send`] (even without packets) and [`Driver::receive`]
-    /// are due although the descriptor may not be ready; 0 means at once. `None`, usual for real paths, means
-    /// never.
+    /// Returns the nanoseconds until the next calls of [`Driver::send`] (even without packets) and
+    /// [`Driver::receive`] are due even if the descriptor is not ready; 0 means at once. `None`, the usual
+    /// result for real paths, means never.
     fn poll_timeout(&self) -> Option<u64> {
         None
     }
 
     /// Whether poll(2) shows [`Driver::poll_fd`] writable when refused packets should be offered again. If
-    /// not, [`Driver::poll_timeout`] gives that time, and the descriptor may be writable all the while. True
+    /// not, [`Driver::poll_timeout`] returns that time, and the descriptor may be writable throughout. True
     /// by default.
     fn shows_room(&self) -> bool {
         true
     }
 
-    /// Returns a network report (ICMP) of a packet that its destination refused; `None` if there is no
-    /// further report. Each report is returned once. Cheap enough to be called after every
-    /// [`Driver::receive`].
+    /// Returns a network report (ICMP) about a packet that its destination refused; `None` if there are no
+    /// more reports. Each report is returned once. Cheap enough to be called after every [`Driver::receive`].
     fn poll_unreachable(&mut self) -> Option<UnreachableReport>;
 
-    /// Sets which packets this host accepts. [`Driver::receive`] may omit other packets, or return them cut
-    /// after their header; [`ReceiveFilter::accepts`] distinguishes them. A driver returns all packets until
-    /// the first call. By default nothing is filtered: for paths that no other process shares.
+    /// Sets which packets this host accepts. [`Driver::receive`] may omit other packets, or return them
+    /// truncated after their header; [`ReceiveFilter::accepts`] distinguishes them. A driver returns all
+    /// packets until the first call. By default nothing is filtered, which suits paths that no other process
+    /// shares.
     ///
     /// # Errors
-    /// The filter cannot be set; the previous one stays.
+    /// The filter cannot be set; the previous filter stays in effect.
     fn set_receive_filter(&mut self, filter: &ReceiveFilter) -> io::Result<()> {
         let _ = filter;
         Ok(())
     }
 
     /// Sends `peer` an ICMP port unreachable for this packet, whose destination port has no host. This is for
-    /// peers that have no other way to learn of a closed port. The rate is bounded, and reports beyond it are
-    /// not sent. Only over raw IP; by default nothing is reported.
+    /// peers that have no other way to learn of a closed port. Reports beyond a rate limit are not sent. Only
+    /// supported directly over IP; by default nothing is reported.
     fn refuse(&mut self, peer: SocketAddr, packet: &[u8]) {
         let _ = (peer, packet);
     }
 
-    /// The port that all peers of this path have in a [`SocketAddr`], if all processes of a network namespace
-    /// are one host to their peers: 0 in IP itself, which has no ports. `None` if the local address belongs
-    /// to this driver alone.
+    /// Returns the port that all peers of this path have in a [`SocketAddr`], if all processes of a network
+    /// namespace appear to their peers as one host. It is 0 directly over IP, which has no ports. `None` if
+    /// the local address belongs to this driver alone.
     fn peers_port(&self) -> Option<u16> {
         (self.local_addr().port() == 0).then_some(0)
     }
 
-    /// The hand-over of packets to other processes, if one process receives the packets of all. `None` by
-    /// default.
+    /// Returns the hand-over of packets to other processes, if one process receives the packets of all
+    /// processes. `None` by default.
     fn exchange(&mut self) -> Option<&mut dyn Exchange> {
         None
     }
 
-    /// Speed of the link in Mbit/s. `None` if the device has none or does not report it: loopback, veth and
-    /// most virtual devices.
+    /// Returns the speed of the link in Mbit/s. `None` if the device has none or does not report it, as for
+    /// loopback, veth and most virtual devices.
     fn link_mbps(&self) -> Option<u32>;
 
-    /// Sizes of the kernel's buffers, or `None` for a path that has none.
+    /// Returns the sizes of the kernel's buffers, or `None` for a path without any.
     fn buffer_sizes(&self) -> Option<BufferSizes>;
 
-    /// Counts since the driver was made.
+    /// Returns the counts since the driver was created.
     fn stats(&self) -> DriverStats;
 }
 
@@ -340,7 +340,7 @@ pub struct BufferSizes {
     pub receive_wanted_bytes: usize,
 }
 
-/// Counts of a driver since it was made.
+/// Counts of a driver since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DriverStats {
     /// Packets sent.
@@ -355,21 +355,21 @@ pub struct DriverStats {
     pub send_calls: u64,
     /// System calls that receive, including those that found nothing.
     pub receive_calls: u64,
-    /// Times that a packet found no room and was left to the caller.
+    /// Number of times a packet was left to the caller because there was no room.
     pub would_block: u64,
-    /// Packets received that were longer than a buffer, and dropped.
+    /// Packets received that were longer than a buffer, and were dropped.
     pub truncated: u64,
-    /// Merged packets received that could not be divided into the packets sent, and were dropped.
+    /// Merged packets received that could not be divided into the original packets, and were dropped.
     pub undivided: u64,
-    /// Frames received with wrong checksums or lengths, and dropped, where this driver and not the kernel
-    /// checks them.
+    /// Frames received with wrong checksums or lengths, and dropped. Only counted if this driver, not the
+    /// kernel, checks them.
     pub damaged: u64,
     /// Packets that the kernel dropped before this driver could receive them, because the receive buffer was
     /// full.
     pub queue_drops: u64,
-    /// Packets received for other processes and handed over to them, where processes share a UDP port.
+    /// Packets received for other processes and handed over to them, if processes share a UDP port.
     pub handed_over: u64,
-    /// Packets received for other processes that were dropped, because that process took none.
+    /// Packets received for other processes and dropped, because the destination process accepted none.
     pub hand_over_drops: u64,
     /// Packets that other processes received and handed over to this one; not part of `packets_in`.
     pub taken_over: u64,
@@ -380,7 +380,7 @@ pub struct DriverStats {
 }
 
 impl DriverStats {
-    /// The sum of the counts of two paths.
+    /// Returns the sum of the counts of two paths.
     #[must_use]
     pub fn plus(self, other: DriverStats) -> DriverStats {
         let (errors, others) = (self.send_errors, other.send_errors);
@@ -430,7 +430,7 @@ pub struct SendErrors {
 }
 
 impl SendErrors {
-    /// The sum over all reasons.
+    /// Returns the sum over all reasons.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.too_big + self.refused + self.unreachable + self.denied + self.link_stuck + self.other

@@ -1,4 +1,4 @@
-//! A faulty path: it loses, duplicates, reorders, corrupts and delays packets by a seed.
+//! A faulty path: it loses, duplicates, reorders, corrupts and delays packets, at random from a seed.
 
 mod delay_line;
 mod plan;
@@ -33,11 +33,12 @@ pub struct FaultConfig {
 
 /// Wraps a driver and injects faults into the packets that it sends and receives.
 ///
-/// The decisions repeat with the seed and the order of packets. The times at which delayed packets continue
+/// The same seed and order of packets give the same decisions. The times at which delayed packets continue
 /// depend on the wall clock. Delayed packets continue only when the driver is called: see
-/// [`Driver::poll_timeout`]. Their number and bytes are bounded; packets beyond that are lost and counted.
+/// [`Driver::poll_timeout`]. Their number and bytes are bounded; packets beyond the bound are lost and
+/// counted.
 ///
-/// A corrupted packet is sent with correct lower checksums, so that it reaches the peer's protocol.
+/// A corrupted packet is sent with correct lower-layer checksums, so that it reaches the peer's protocol.
 #[derive(Debug)]
 pub struct FaultDriver<D> {
     inner: D,
@@ -58,8 +59,8 @@ impl<D: Driver> FaultDriver<D> {
             let plan = FaultPlan::new(config.seed ^ salt, rates)?;
             Ok((!rates.are_zero()).then(|| DelayLine::new(plan)))
         };
-        // The two directions must have independent random numbers. The salt has the golden ratio's bits: any
-        // constant would do.
+        // The two directions must have independent random numbers. The salt is derived from the golden ratio;
+        // any constant would do.
         let (send, receive) = (line(config.send, 0)?, line(config.receive, 0x9e37_79b9_7f4a_7c15)?);
         Ok(FaultDriver { inner, start: Instant::now(), send, receive, arrived: RxBurst::new() })
     }
@@ -76,7 +77,7 @@ impl<D: Driver> FaultDriver<D> {
         self.receive.as_ref().map(DelayLine::counts).unwrap_or_default()
     }
 
-    /// The inner driver.
+    /// Returns the inner driver.
     pub fn inner(&self) -> &D {
         &self.inner
     }
@@ -86,10 +87,10 @@ impl<D: Driver> FaultDriver<D> {
     }
 }
 
-/// The priority of a received packet if the driver does not provide it.
+/// Stands for the priority of a received packet if the driver does not provide it.
 const UNKNOWN_PRIORITY: u8 = u8::MAX;
 
-/// Sends the due packets one by one, and returns whether there was room for all.
+/// Sends the due packets one at a time, and returns whether there was room for all of them.
 fn release_to(inner: &mut impl Driver, line: &mut DelayLine, now_ns: u64) -> io::Result<bool> {
     line.release(now_ns, |held| {
         let packet = TxPacket { to: held.peer, priority: held.priority, header: &held.bytes, payload: &[] };
@@ -124,8 +125,8 @@ fn send_through(
     packets: &[TxPacket<'_>],
     taken: &mut usize,
 ) -> io::Result<()> {
-    // If there is no room for delayed packets, accept no more: the caller must see a full path, and the line
-    // must not grow.
+    // If there is no room for delayed packets, accept no more: the caller must see a full path, and the delay
+    // line must not grow.
     while release_to(inner, line, now_ns)? && *taken < packets.len() {
         let left = &packets[*taken..];
         let mut struck = None;
@@ -142,8 +143,8 @@ fn send_through(
             let sent = inner.send(&left[..untouched])?;
             line.passed_untouched(sent);
             *taken += sent;
-            // The decisions for the rest are dropped: when offered again, these packets get new decisions by
-            // the same rates.
+            // The decisions for the rest are dropped. When these packets are offered again, they get new
+            // decisions at the same rates.
             if sent < untouched {
                 return Ok(());
             }
@@ -173,7 +174,7 @@ impl<D: Driver> Driver for FaultDriver<D> {
         let mut taken = 0;
         let result = send_through(&mut self.inner, line, now_ns, packets, &mut taken);
         match result {
-            // The next call returns the error again; this one must return the number of accepted packets.
+            // The next call returns the error again; this call must return the number of accepted packets.
             Err(error) if taken == 0 => Err(error),
             _ => Ok(taken),
         }
@@ -187,13 +188,13 @@ impl<D: Driver> Driver for FaultDriver<D> {
         let Some(line) = &mut self.receive else { return self.inner.receive(burst) };
         burst.clear();
         let mut room = release_into(burst, line, now_ns);
-        // If there is no room for delayed packets, receive no more: the line must not grow.
+        // If there is no room for delayed packets, receive no more: the delay line must not grow.
         let left = burst.max_packets().saturating_sub(burst.len());
         let (true, Ok(cap)) = (room, BatchCap::new(left as u32)) else { return Ok(burst.len()) };
         self.arrived.set_cap(cap);
         match self.inner.receive(&mut self.arrived) {
             Err(error) if burst.is_empty() => return Err(error),
-            // The next call returns the error again; this one must return the packets at hand.
+            // The next call returns the error again; this call must return the packets received so far.
             Err(_) => return Ok(burst.len()),
             Ok(_) => (),
         }
@@ -263,7 +264,8 @@ impl<D: Driver> Driver for FaultDriver<D> {
         self.inner.buffer_sizes()
     }
 
-    /// Counts of the inner driver: packets lost by an injected fault on sending are not included.
+    /// Returns the counts of the inner driver. They do not include packets that an injected fault lost on
+    /// sending.
     fn stats(&self) -> DriverStats {
         self.inner.stats()
     }
@@ -287,7 +289,7 @@ mod tests {
         bytes.iter().map(|b| TxPacket { to, priority: 4, header: &b[..1], payload: &b[1..] }).collect()
     }
 
-    /// Calls the driver until it holds no packet; held packets are due within a millisecond or so.
+    /// Calls the driver until it holds no packets. Held packets are due within a millisecond or so.
     fn drain(driver: &mut FaultDriver<MemoryDriver>, got: &mut Vec<u32>) {
         let mut burst = RxBurst::new();
         loop {
@@ -399,8 +401,8 @@ mod tests {
         let rates = FaultRates { duplication: 0.5, reordering: 0.1, ..FaultRates::default() };
         let mut inner = MemoryDriver::default();
         let from = ([127, 0, 0, 1], 7).into();
-        // The line returns half as many packets again as it takes, so the burst is full before all have
-        // passed.
+        // The delay line returns half as many packets again as it accepts, so the burst fills up before all
+        // packets have passed.
         let count = 3 * RxBurst::MAX_PACKETS as u32;
         inner.arriving.extend(numbered(count).iter().map(|bytes| (from, bytes.to_vec())));
         let mut driver = FaultDriver::new(inner, &config(FaultRates::default(), rates)).unwrap();

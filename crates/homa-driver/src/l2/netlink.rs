@@ -1,4 +1,5 @@
-//! Queries to the kernel about routes and neighbours (rtnetlink), one at a time, each answered at once.
+//! Queries to the kernel about routes and neighbours (rtnetlink). One query is outstanding at a time, and the
+//! kernel answers at once.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,13 +14,14 @@ use super::frame::Mac;
 const HEADER_BYTES: usize = 16;
 const ROUTE_BYTES: usize = 12;
 const NEIGHBOUR_BYTES: usize = 12;
-/// More bytes than any of the answers has. Those about a device are the longest: one to three kilobytes.
+/// More bytes than any answer has. Answers about a device are the longest: one to three kilobytes.
 const ANSWER_BYTES: usize = 16_384;
-/// Timeout: the kernel answers within the requesting call, so this is for a kernel that does not.
+/// Timeout. The kernel answers within the requesting call, so the timeout only guards against a kernel that
+/// does not.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Flag of a route query: requests the configured route. The route of the next packet would include the
-/// information about the path that the kernel has received.
+/// Flag of a route query: requests the configured route. Without it, the answer would include path
+/// information that the kernel has learnt (such as a path MTU).
 const RTM_F_FIB_MATCH: u32 = 0x2000;
 const RTA_METRICS: u16 = 8;
 const RTAX_MTU: u16 = 2;
@@ -28,7 +30,7 @@ const LINK_BYTES: usize = 16;
 const IFLA_MTU: u16 = 4;
 const IFLA_AF_SPEC: u16 = 26;
 const IFLA_INET6_CONF: u16 = 2;
-/// Position of the device's IPv6 MTU among its IPv6 settings, four bytes each.
+/// Index of the device's IPv6 MTU among its IPv6 settings, four bytes each.
 const DEVCONF_MTU6: usize = 2;
 const IFLA_XDP: u16 = 43;
 const IFLA_XDP_FD: u16 = 1;
@@ -43,7 +45,7 @@ const XDP_FLAGS_UPDATE_IF_NOEXIST: u32 = 1;
 const NESTED: u16 = 1 << 15;
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
-/// Requests resolution of a neighbour for use.
+/// Requests neighbour resolution for immediate use.
 const NTF_USE: u8 = 1;
 
 /// The first hop of packets to a peer.
@@ -51,34 +53,34 @@ const NTF_USE: u8 = 1;
 pub(super) struct Route {
     /// Index of the device.
     pub(super) interface: u32,
-    /// The router, if the peer is in another network.
+    /// The router, if the peer is on another network.
     pub(super) gateway: Option<IpAddr>,
 }
 
-/// A program that a device runs on each frame.
+/// An XDP program attached to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XdpProgram {
     /// Its id.
     pub id: u32,
-    /// Whether it runs in the device's driver.
+    /// Whether it runs in the device's driver (native mode).
     pub native: bool,
 }
 
 /// The kernel's state of a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Neighbour {
-    /// No entry: the neighbour was not requested yet.
+    /// No entry: resolution has not been requested yet.
     Unknown,
     /// Resolution is in progress.
     Sought,
     /// The neighbour does not answer.
     Failed,
-    /// The neighbour has this address. `stale`: there was no recent sign of life, and the kernel checks again
-    /// only on request.
+    /// The neighbour has this address. `stale`: the address has not been confirmed recently, and the kernel
+    /// checks it again only on request.
     At { mac: Mac, stale: bool },
 }
 
-/// A socket for such queries, in the network namespace in which it was opened.
+/// A socket for these queries, in the network namespace in which it was opened.
 #[derive(Debug)]
 pub(crate) struct Netlink {
     socket: Socket,
@@ -92,17 +94,17 @@ impl Netlink {
         Ok(Netlink { socket, sequence: 0 })
     }
 
-    /// The route to a peer from a local address. `scope`: the device of a link-local peer.
+    /// Returns the route to a peer from a local address. `scope` is the device of a link-local peer.
     ///
     /// # Errors
-    /// There is no route, or none that leads to a single peer on this or another machine.
+    /// There is no route, or the route does not lead to a single peer on this or another machine.
     pub(super) fn route(&mut self, to: IpAddr, from: IpAddr, scope: Option<u32>) -> io::Result<Route> {
         let answer = self.request(libc::RTM_GETROUTE, 0, &route_request(to, Some(from), scope))?;
         parse_route(&answer).ok_or_else(|| io::Error::from_raw_os_error(libc::EHOSTUNREACH))
     }
 
-    /// Index of the device through which packets to an address leave: from a local address, or from the
-    /// route's.
+    /// Returns the index of the device through which packets to an address leave. Without `from`, the route
+    /// selects the source address.
     ///
     /// # Errors
     /// The errors of [`Netlink::route`].
@@ -112,8 +114,8 @@ impl Netlink {
         Ok(route.interface)
     }
 
-    /// Length of the longest IP packet that the route to an address carries, as configured for the route and
-    /// for its device. What the kernel has learnt of the path from ICMP is ignored (SEND-17).
+    /// Returns the length of the longest IP packet that the route to an address carries, as configured for
+    /// the route and its device. Path information that the kernel has learnt from ICMP is ignored (SEND-17).
     ///
     /// # Errors
     /// The errors of [`Netlink::route`].
@@ -135,7 +137,7 @@ impl Netlink {
         Ok(configured.map_or(device, |mtu| mtu.min(device)) as usize)
     }
 
-    /// The kernel's state of the neighbour with this address on a device.
+    /// Returns the kernel's state of the neighbour with this address on a device.
     pub(super) fn neighbour(&mut self, interface: u32, ip: IpAddr) -> io::Result<Neighbour> {
         match self.request(libc::RTM_GETNEIGH, 0, &neighbour_request(interface, ip, 0)) {
             Ok(answer) => Ok(parse_neighbour(&answer)),
@@ -144,7 +146,7 @@ impl Netlink {
         }
     }
 
-    /// Makes the kernel look for a neighbour, or check it if it is stale.
+    /// Makes the kernel resolve a neighbour, or verify it if it is stale.
     ///
     /// # Errors
     /// The error of the kernel; requires the capability CAP_NET_ADMIN.
@@ -153,13 +155,13 @@ impl Netlink {
         self.request(libc::RTM_NEWNEIGH, flags, &neighbour_request(interface, ip, NTF_USE)).map(|_| ())
     }
 
-    /// The XDP program that is attached to a device, if there is one.
+    /// Returns the XDP program that is attached to a device, if any.
     pub(crate) fn xdp_program(&mut self, interface: u32) -> io::Result<Option<XdpProgram>> {
         Ok(parse_xdp_program(&self.request(libc::RTM_GETLINK, 0, &link_request(interface))?))
     }
 
-    /// Attaches an XDP program that the device keeps, if it has none yet, or with `None` detaches it. The
-    /// flag selects where it runs.
+    /// Attaches an XDP program to a device that has none yet; with `None`, detaches the program. The device
+    /// keeps the program until it is detached. The flag selects where the program runs.
     ///
     /// # Errors
     /// The error of the kernel: EBUSY or EEXIST if there is a program already.
@@ -179,7 +181,7 @@ impl Netlink {
         self.request(libc::RTM_SETLINK, libc::NLM_F_ACK as u16, &request).map(|_| ())
     }
 
-    /// Sends a request and returns the answer without its header; empty for a mere acknowledgement.
+    /// Sends a request and returns the answer without its header. An acknowledgement yields an empty answer.
     fn request(&mut self, kind: u16, flags: u16, body: &[u8]) -> io::Result<Vec<u8>> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut request = Vec::with_capacity(HEADER_BYTES + body.len());
@@ -201,7 +203,8 @@ impl Netlink {
     }
 }
 
-/// The body of the first message, if it answers the query with this number; or the error in it.
+/// Returns the body of the first message, if it answers the query with this sequence number, or the error in
+/// that message.
 fn parse_answer(bytes: &[u8], sequence: u32) -> Option<io::Result<Vec<u8>>> {
     let length = u32_at(bytes, 0)? as usize;
     let kind = u16::from_ne_bytes(*bytes.get(4..)?.first_chunk()?);
@@ -225,7 +228,7 @@ fn parse_xdp_program(body: &[u8]) -> Option<XdpProgram> {
     Some(XdpProgram { id: u32_at(find(xdp, IFLA_XDP_PROG_ID)?, 0)?, native })
 }
 
-/// `None` for routes that lead nowhere or to many.
+/// Parses a route; `None` if the route leads nowhere or to many peers.
 fn parse_route(body: &[u8]) -> Option<Route> {
     let header: &[u8; ROUTE_BYTES] = body.first_chunk()?;
     if !matches!(header[7], libc::RTN_UNICAST | libc::RTN_LOCAL) {
@@ -236,7 +239,7 @@ fn parse_route(body: &[u8]) -> Option<Route> {
         match kind {
             libc::RTA_OIF => interface = u32_at(data, 0),
             libc::RTA_GATEWAY => gateway = ip(data),
-            // An IPv4 peer behind an IPv6 router: the address follows its family.
+            // For an IPv4 peer behind an IPv6 router, the address family precedes the address.
             libc::RTA_VIA => gateway = data.get(2..).and_then(ip),
             _ => (),
         }
@@ -244,13 +247,13 @@ fn parse_route(body: &[u8]) -> Option<Route> {
     Some(Route { interface: interface?, gateway })
 }
 
-/// The MTU that is configured for a route; `None`: that of its device.
+/// Returns the MTU that is configured for a route. `None` if the route uses its device's MTU.
 fn parse_route_mtu(body: &[u8]) -> Option<u32> {
     let metrics = nested(body.get(ROUTE_BYTES..)?, RTA_METRICS)?;
     u32_at(nested(metrics, RTAX_MTU)?, 0).filter(|&mtu| mtu > 0)
 }
 
-/// The MTU of a device, for IPv6 that of its IPv6 settings if it is smaller.
+/// Returns the MTU of a device; for IPv6, that of its IPv6 settings if it is smaller.
 fn parse_device_mtu(body: &[u8], ipv6: bool) -> Option<u32> {
     let attributes = body.get(LINK_BYTES..)?;
     let mtu = u32_at(nested(attributes, IFLA_MTU)?, 0)?;
@@ -311,12 +314,12 @@ fn attribute(out: &mut Vec<u8>, kind: u16, data: &[u8]) {
     out.resize(out.len().next_multiple_of(4), 0);
 }
 
-/// The data of the first attribute of this type.
+/// Returns the data of the first attribute of this type.
 fn nested(bytes: &[u8], kind: u16) -> Option<&[u8]> {
     attributes(bytes).into_iter().find(|(k, _)| k & !NESTED == kind).map(|(_, data)| data)
 }
 
-/// Type and data of each attribute; ends at the first that does not fit.
+/// Returns the type and data of each attribute, up to the first attribute that does not fit.
 fn attributes(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
     let mut all = Vec::new();
     while let Some(&[a, b, c, d]) = bytes.first_chunk() {
@@ -363,7 +366,7 @@ mod tests {
         assert_eq!(netlink.route(LOCAL, LOCAL, None).unwrap(), Route { interface: 1, gateway: None });
         assert!(netlink.route([255; 4].into(), LOCAL, None).is_err());
         assert_eq!(netlink.neighbour(1, [203, 0, 113, 9].into()).unwrap(), Neighbour::Unknown);
-        // The next answers belong to the next queries.
+        // Later answers must belong to later queries.
         assert_eq!(netlink.route(LOCAL, LOCAL, None).unwrap().interface, 1);
     }
 

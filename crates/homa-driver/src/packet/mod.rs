@@ -1,26 +1,27 @@
-//! Homa packets directly from and to a network device, through packet sockets (AF_PACKET): in half the time
-//! of a UDP socket.
+//! Homa packets sent and received directly through a network device with packet sockets (AF_PACKET), in half
+//! the time that a UDP socket takes.
 //!
-//! Received frames lie in a ring of memory that kernel and process share. Receiving takes no system call, and
-//! the only copy is the one into the message. On the wire there is Homa over UDP (WIRE-16) or over IP itself
-//! (WIRE-19), as with sockets: the peer may use any driver. The driver requires the capability CAP_NET_RAW,
-//! and a device with Ethernet frames.
+//! Received frames lie in a ring of memory shared by the kernel and the process. Receiving takes no system
+//! call, and the only copy is the one into the message. On the wire, packets are Homa over UDP (WIRE-16) or
+//! directly over IP (WIRE-19), the same as with sockets, so the peer may use any driver. The driver requires
+//! the capability CAP_NET_RAW and a device with Ethernet frames.
 //!
-//! The device continues to serve the kernel, which also sees all frames. A silent kernel socket holds the
-//! port, so that the kernel neither answers for us nor assigns the port to others. Addresses and routes are
-//! the kernel's ([`LinkError`] lists what may be missing). The kernel's packet filter (nftables) sees none of
-//! our packets, in or out.
+//! The kernel continues to use the device, and also sees all frames. A silent kernel socket reserves the
+//! port, so that the kernel neither answers in our place nor assigns the port to another process. The kernel
+//! provides addresses and routes ([`LinkError`] lists what may be missing). The kernel's packet filter
+//! (nftables) sees none of our packets, in or out.
 //!
-//! A driver has one device, one address, and so one IP version. Peers on the same machine are reachable on
-//! loopback only, since a device does not receive the frames that it sends.
+//! A driver has one device and one address, and therefore one IP version. Peers on the same machine are
+//! reachable only on loopback, since a device does not receive the frames that it sends.
 //!
-//! Frames return to the ring in order, and none is lent beyond its burst: [`RxBurst::keep`] returns `None`. A
-//! frame that the kernel merged (mostly of a sender on the same machine that uses UDP_SEGMENT) is too long
-//! for the ring. Such a frame arrives through the socket's queue and is cut here. Kernels before 6.2 drop
-//! such frames instead: turn off the merging at the sender (`ethtool -K DEVICE tx-udp-segmentation off`).
+//! Frames return to the ring in order, so none may outlive its burst: [`RxBurst::keep`] returns `None`. A
+//! frame that the kernel merged is too long for the ring; most come from senders on the same machine that use
+//! UDP_SEGMENT. Such a frame arrives through the socket's queue and is segmented here. Kernels before 6.2
+//! drop such frames instead: turn off segmentation offload at the sender (`ethtool -K DEVICE
+//! tx-udp-segmentation off`).
 //!
-//! The first packet to a peer may wait until the kernel has resolved the peer's Ethernet address: at most 4
-//! ms, and over all peers at most a fiftieth of the time.
+//! The first packet to a peer may wait for the kernel to resolve the peer's Ethernet address: at most 4 ms,
+//! and at most a fiftieth of the time over all peers.
 
 mod fanout;
 mod offload;
@@ -50,13 +51,13 @@ use offload::{Offload, VNET_BYTES};
 use ring::{Frame, Layout, Ring};
 use tx::Tx;
 
-/// Bytes of packets after which a burst ends: packets behind it wait until the whole burst is processed.
+/// Received bytes after which a burst ends. Packets behind a burst wait until the whole burst is processed.
 const BURST_BYTES: usize = 256 << 10;
 
-/// Room for a merged frame and the kernel's offload header in front of it.
+/// Buffer size for a merged frame and the kernel's offload header in front of it.
 const MERGED_BYTES: usize = VNET_BYTES + 18 + 65_536;
 
-/// Room for waiting merged frames: as much as the ring has by default.
+/// Queue size for merged frames: the same as the ring's default.
 const MERGED_QUEUE_BYTES: usize = 8 << 20;
 
 /// How to set up a [`PacketDriver`].
@@ -64,16 +65,16 @@ const MERGED_QUEUE_BYTES: usize = 8 << 20;
 pub struct PacketConfig {
     /// The device; `None`, the default: the device that has the address of `bind`.
     pub interface: Option<String>,
-    /// Address to receive at and send from, one of the device's. If unspecified, as by default, it is the
-    /// device's first address of this IP version. Port 0 means any free UDP port; over IP itself the port is
-    /// ignored.
+    /// Address to receive at and send from, one of the device's. If it is unspecified (the default), the
+    /// device's first address of this IP version is used. Port 0 means any free UDP port; directly over IP
+    /// the port is ignored.
     pub bind: SocketAddr,
-    /// Whether packets travel in UDP, the default, or in IP itself (protocol 146).
+    /// Whether packets travel in UDP (the default) or directly in IP (protocol 146).
     pub carrier: Carrier,
-    /// Memory for received frames in bytes, for each driver of a group. The default is 8 MiB: 4,096 frames at
-    /// an MTU of 1500. These hold unscheduled bytes, which arrive without a grant: some 60 KB from each of 64
-    /// peers at once, with half as much again to spare. A ring of 1 MiB, which fits the processor's caches,
-    /// shortens round trips by a twentieth.
+    /// Memory for received frames in bytes, per driver of a group. The default is 8 MiB: 4,096 frames at an
+    /// MTU of 1500. Unscheduled bytes arrive without a grant; this holds about 60 KB from each of 64 peers at
+    /// once, with half as much again to spare. A ring of 1 MiB, which fits the processor's caches, shortens
+    /// round trips by a twentieth.
     pub ring_bytes: usize,
     /// Cap on [`Driver::max_packet`] in bytes for any path; none by default.
     pub max_packet_bytes: usize,
@@ -81,12 +82,13 @@ pub struct PacketConfig {
     /// [`UdpConfig`](crate::udp::UdpConfig::send_buffer_bytes).
     pub send_buffer_bytes: usize,
     /// Whether to bypass the device's queueing discipline (PACKET_QDISC_BYPASS). False by default: the
-    /// discipline may be what handles priorities, and on devices without one there is nothing to gain.
+    /// queueing discipline may be what enforces priorities, and on devices without one there is nothing to
+    /// gain.
     pub bypass_qdisc: bool,
-    /// Whether the kernel cuts runs of packets over UDP to one peer, as with
+    /// Whether the kernel segments runs of UDP packets to one peer, as with
     /// [`UdpConfig::segmentation`](crate::udp::UdpConfig::segmentation). True by default: if the kernel does
     /// not support such frames (before 6.2), the driver continues without them. Set it to false if a peer at
-    /// the other end of a veth receives by XDP in generic mode, which cannot tell such frames apart.
+    /// the other end of a veth receives by XDP in generic mode, which cannot distinguish such frames.
     pub segmentation: bool,
 }
 
@@ -108,9 +110,9 @@ impl Default for PacketConfig {
 /// Homa over packet sockets, as the [module](self) describes.
 pub struct PacketDriver {
     device: Device,
-    /// Whether packets carry their receive times.
+    /// Whether receive times of packets are enabled.
     timed: bool,
-    /// The receiving socket. Its ring stays mapped for as long as a burst holds frames of it.
+    /// The receiving socket. Its ring stays mapped while any burst holds frames of it.
     socket: Socket,
     ring: Ring,
     tx: Tx,
@@ -118,10 +120,10 @@ pub struct PacketDriver {
     /// An epoll descriptor for received frames and network reports.
     poll: OwnedFd,
     buffers: BufferSizes,
-    /// When the error of the receiving socket was last read.
+    /// When the receiving socket's error was last read.
     asked_ms: u64,
     stats: DriverStats,
-    /// Frames dropped for want of room; accumulated here since the kernel resets its count when it is read.
+    /// Frames dropped for lack of room. Accumulated here because the kernel resets its count when it is read.
     queue_drops: Cell<u64>,
 }
 
@@ -147,9 +149,9 @@ impl PacketDriver {
         PacketDriver::with(config, device, socket)
     }
 
-    /// Like [`PacketDriver::open`], for `count` drivers of one address and port, at least 1, each with a ring
-    /// of its own. The kernel puts a frame into the ring whose number is half of the lower 32 bits of its RPC
-    /// id, modulo their number. Requires Linux 4.13.
+    /// Like [`PacketDriver::open`], for `count` drivers (at least 1) at one address and port, each with a
+    /// ring of its own. The kernel puts a frame into the ring numbered (lower 32 bits of the RPC ID / 2)
+    /// modulo `count`. Requires Linux 4.13.
     ///
     /// # Errors
     /// See [`LinkError`].
@@ -163,7 +165,7 @@ impl PacketDriver {
         let mut group = Vec::with_capacity(count as usize);
         for device in std::iter::once(first).chain(others) {
             let socket = open_socket(&device)?;
-            // Until the kernel chooses among them, each would get every frame.
+            // Until the kernel selects among the sockets, each would receive every frame.
             classic::attach(&socket, Purpose::Filter, &DROP_ALL)
                 .map_err(failed(&device, "setting its filter"))?;
             group.push(PacketDriver::with(config, device, socket)?);
@@ -176,7 +178,7 @@ impl PacketDriver {
         Ok(group)
     }
 
-    /// A driver that receives through this socket, which is not bound yet.
+    /// Makes a driver that receives through this socket, which is not bound yet.
     fn with(config: &PacketConfig, device: Device, socket: Socket) -> Result<PacketDriver, LinkError> {
         let fail = |step| failed(&device, step);
         let layout = Layout::new(device.mtu(), config.ring_bytes);
@@ -198,7 +200,7 @@ impl PacketDriver {
             send_bytes,
             send_wanted_bytes: config.send_buffer_bytes,
             receive_bytes: ring.bytes(),
-            // The request, rounded to whole blocks.
+            // The requested size, rounded to whole blocks.
             receive_wanted_bytes: ring.bytes(),
         };
         Ok(PacketDriver {
@@ -216,19 +218,20 @@ impl PacketDriver {
         })
     }
 
-    /// Whether packets travel in UDP or in IP itself.
+    /// Returns whether packets travel in UDP or directly in IP.
     #[must_use]
     pub fn carrier(&self) -> Carrier {
         self.device.carrier()
     }
 
-    /// The name that the device had when it was opened.
+    /// Returns the name that the device had when it was opened.
     #[must_use]
     pub fn interface(&self) -> &str {
         &self.device.interface().name
     }
 
-    /// How to parse a frame of `wire_length` bytes on the wire, of which `there` bytes are present.
+    /// Returns the options for parsing a frame of `wire_length` bytes on the wire, of which `there` bytes are
+    /// present.
     fn view(&self, wire_length: usize, there: usize, verify: bool) -> ParseOptions {
         ParseOptions {
             carrier: self.device.carrier(),
@@ -238,7 +241,7 @@ impl PacketDriver {
         }
     }
 
-    /// Adds the packets in a frame of the ring to the burst, and returns their bytes.
+    /// Adds the packets of a frame in the ring to the burst, and returns the number of their bytes.
     fn take_frame(&mut self, frame: Frame, burst: &mut RxBurst) -> usize {
         if frame.wire_length > frame.length && frame.full {
             self.ring.give_back(frame);
@@ -248,7 +251,7 @@ impl PacketDriver {
             self.stats.truncated += 1;
             return 0;
         }
-        // The kernel has verified the checksum, or has not computed it yet, as between the ends of a veth.
+        // The kernel has verified the checksum, or has not computed it yet (as between the ends of a veth).
         let verify = frame.status & (libc::TP_STATUS_CSUM_VALID | libc::TP_STATUS_CSUMNOTREADY) == 0;
         let view = self.view(frame.wire_length, frame.length, verify);
         match parse(self.ring.bytes_of(&frame), &view) {
@@ -270,7 +273,8 @@ impl PacketDriver {
         }
     }
 
-    /// Adds packets to the burst: those of a frame that was too long for the ring. Returns their bytes.
+    /// Adds the packets of a frame that was too long for the ring to the burst. Returns the number of their
+    /// bytes.
     fn take_merged(&mut self, burst: &mut RxBurst, time_ns: u64) -> usize {
         let first = burst.end();
         let room = &mut burst.memory_mut()[first..];
@@ -287,8 +291,8 @@ impl PacketDriver {
             };
             usize::try_from(length).ok()
         };
-        // The first call may return an error of the device. A frame that is not read now would be taken for
-        // the next one.
+        // The first call may return an error of the device. If the frame is not read now, the next read would
+        // return it in place of its own frame.
         let Some(length) = receive().or_else(&mut receive) else {
             self.stats.truncated += 1;
             return 0;
@@ -311,7 +315,7 @@ impl PacketDriver {
                 burst.note_datagram(from, at, length, segment);
                 burst.note_dscp_byte(packets, dscp_byte);
                 if self.timed {
-                    // The ring has this time, although it had no room for the frame itself.
+                    // The ring records this time even though it had no room for the frame.
                     burst.note_time(time_ns);
                 }
                 length
@@ -325,21 +329,22 @@ impl PacketDriver {
 
     fn count_no_packet(&mut self, why: ParseError) {
         match why {
-            // The filter passes none, but it may change with the address.
+            // The filter passes no such frames, but it may change together with the address.
             ParseError::Foreign => (),
             ParseError::Damaged => self.stats.damaged += 1,
         }
     }
 
-    /// Checks whether the device is down or gone, if the socket has a pending error. Without this the socket
-    /// would stay readable for ever.
+    /// If the socket has a pending error, checks whether the device is down or gone. Without this check the
+    /// socket would stay readable forever.
     fn look_for_errors(&mut self, now_ms: u64) -> io::Result<()> {
         if now_ms == self.asked_ms {
             return Ok(());
         }
         self.asked_ms = now_ms;
         let error = option::get(self.socket.as_fd(), libc::SOL_SOCKET, libc::SO_ERROR)?;
-        // The sending socket has the same errors, which would otherwise be returned for the next packet.
+        // The sending socket has the same errors pending; unless read here, they would be returned for its
+        // next packet.
         let _ = option::get(self.tx.fd(), libc::SOL_SOCKET, libc::SO_ERROR);
         self.device.refresh(now_ms, error != 0)
     }
@@ -378,7 +383,7 @@ impl Driver for PacketDriver {
         self.stats.bytes_in += bytes as u64;
         if burst.is_empty() {
             if !is_drained {
-                // The frames read were for others.
+                // The frames read were for other receivers.
                 burst.note_more();
             }
             self.look_for_errors(coarse_ms())?;
@@ -391,7 +396,7 @@ impl Driver for PacketDriver {
     }
 
     fn stamp_received(&mut self) -> bool {
-        // The times are in the ring in any case.
+        // The ring contains the times in any case.
         self.timed = true;
         true
     }
@@ -414,11 +419,11 @@ impl Driver for PacketDriver {
 
     fn set_receive_filter(&mut self, filter: &ReceiveFilter) -> io::Result<()> {
         match self.device.carrier() {
-            // No other process has the port.
+            // No other process can have the port.
             Carrier::Udp => Ok(()),
             Carrier::Ip => match attach(&self.socket, &self.device, Some(filter)) {
-                // Longer than net.core.optmem_max allows: pass every packet; the receiver checks the ports
-                // itself.
+                // The program is longer than net.core.optmem_max allows. Pass every packet instead; the
+                // receiver checks the ports itself.
                 Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => {
                     attach(&self.socket, &self.device, None)
                 }
@@ -451,7 +456,7 @@ impl Driver for PacketDriver {
     }
 }
 
-/// Makes the error for a failed step of opening a driver.
+/// Returns a closure that makes the error for a failed step of opening a driver.
 fn failed(device: &Device, step: &'static str) -> impl FnOnce(io::Error) -> LinkError + use<> {
     let name = device.interface().name.clone();
     move |source| LinkError::System { name, step, source }
@@ -470,12 +475,12 @@ fn open_socket(device: &Device) -> Result<Socket, LinkError> {
     })
 }
 
-/// Frames that the kernel dropped for want of room since the last call.
+/// Returns the number of frames that the kernel dropped for lack of room since the last call.
 pub(crate) fn new_drops(socket: &Socket) -> u64 {
     let mut stats = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
     let mut length = size_of::<libc::tpacket_stats>() as libc::socklen_t;
     // SAFETY: the descriptor is open, and the kernel writes at most `length` bytes to the structure, which is
-    // as long.
+    // `length` bytes long.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -492,12 +497,12 @@ pub(crate) fn new_drops(socket: &Socket) -> u64 {
 fn set_up(socket: &Socket) -> io::Result<()> {
     let set = |name, value| option::set(socket.as_fd(), libc::SOL_PACKET, name, value);
     set(libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V2 as libc::c_int)?;
-    // Without the offload header a frame of several datagrams cannot be cut.
+    // Without the offload header, a frame of several datagrams cannot be segmented.
     set(libc::PACKET_VNET_HDR, 1)?;
-    // The filter passes no outgoing frame, but sending costs less if the kernel need not run it. Not before
-    // Linux 4.20.
+    // The filter passes no outgoing frames, but sending costs less if the kernel need not run the filter.
+    // Requires Linux 4.20.
     let _ = set(libc::PACKET_IGNORE_OUTGOING, 1);
-    // Frames too long for the ring go to the queue.
+    // Frames too long for the ring go to the socket's queue.
     set(libc::PACKET_COPY_THRESH, 1)?;
     let queue = MERGED_QUEUE_BYTES as libc::c_int;
     if option::set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, queue).is_err() {
@@ -506,8 +511,8 @@ fn set_up(socket: &Socket) -> io::Result<()> {
     Ok(())
 }
 
-/// Prepares the sending socket and returns the size of its buffer. The socket has no protocol, and so
-/// receives nothing.
+/// Prepares the sending socket and returns its buffer size. The socket has no protocol, so it receives
+/// nothing.
 fn set_up_sending(socket: &Socket, config: &PacketConfig) -> io::Result<usize> {
     let fd = socket.as_fd();
     classic::attach(socket, Purpose::Filter, &DROP_ALL)?;
@@ -519,7 +524,7 @@ fn set_up_sending(socket: &Socket, config: &PacketConfig) -> io::Result<usize> {
     if option::set(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, wanted).is_err() {
         option::set(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, wanted)?;
     }
-    // The kernel doubles the size to allow for its own bookkeeping, and returns the double.
+    // The kernel doubles the requested size to allow for its own bookkeeping, and reports the doubled value.
     Ok(option::get(fd, libc::SOL_SOCKET, libc::SO_SNDBUF)? as usize / 2)
 }
 
@@ -529,11 +534,12 @@ fn attach(socket: &Socket, device: &Device, filter: Option<&ReceiveFilter>) -> i
     classic::attach(socket, Purpose::Filter, &program)
 }
 
-/// Binds a packet socket to a device, to receive frames of this EtherType, of all types, or, for 0, none.
+/// Binds a packet socket to a device, to receive frames of this EtherType. ETH_P_ALL receives all types, and
+/// 0 none.
 ///
-/// Sockets for all types get a frame before the kernel's own stack, and sockets for one type after it. A
-/// frame would then arrive later by the time that the stack takes, a third of a round trip, and the stack
-/// would copy the frame's descriptor.
+/// Sockets for all types receive a frame before the kernel's IP stack does, and sockets for one type after
+/// it. With one type, a frame would arrive later by the time the stack takes, a third of a round trip, and
+/// the stack would copy the frame's descriptor.
 pub(crate) fn bind(socket: &Socket, interface: u32, ether_type: libc::c_int) -> io::Result<()> {
     // SAFETY: all-zero bytes are a value of the structure.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };

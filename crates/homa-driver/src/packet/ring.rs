@@ -1,8 +1,8 @@
-//! The ring of received frames: memory that the kernel writes frames to and this process reads them from.
+//! The ring of received frames: memory in which the kernel writes frames and this process reads them.
 //!
-//! A frame belongs to the kernel while its status is zero. It belongs to us from when the kernel sets
-//! `TP_STATUS_USER` until we write zero. A frame that a burst holds is marked, so that the ring does not take
-//! it for a new one when it wraps around.
+//! The kernel owns a frame while the frame's status is zero. This process owns it from when the kernel sets
+//! `TP_STATUS_USER` until it writes zero. A frame held by a burst is marked, so that the ring does not
+//! mistake it for a new one when it wraps around.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -14,20 +14,20 @@ use super::offload::{Offload, VNET_BYTES};
 use crate::burst::FrameSource;
 use crate::l2::frame::ETHERNET_BYTES;
 
-/// Maximum number of bytes that the kernel puts before the IP header: its own header and that of the device,
-/// aligned, and the virtio offload header.
+/// Maximum number of bytes that the kernel puts before the IP header: its own frame header and the device's
+/// link header, aligned, and the virtio offload header.
 const ROOM_BEFORE_IP: usize = {
     let header = size_of::<libc::tpacket2_hdr>().next_multiple_of(16) + size_of::<libc::sockaddr_ll>();
     (header + 16).next_multiple_of(16) + VNET_BYTES
 };
 
-/// Frames have this length or a multiple of it: two of them to a page, and whole cache lines.
+/// Frame lengths are multiples of this: two frames per page, and whole cache lines.
 const FRAME_GRAIN: usize = 2_048;
 
 /// Memory is allocated in blocks of whole frames and whole pages, of this length unless frames are longer.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// Marks a frame that is ours and held by a burst, in a bit that the kernel does not use.
+/// Marks a frame owned by this process and held by a burst, in a status bit that the kernel does not use.
 const HELD: u32 = 1 << 24;
 
 /// Sizes of the frames and the ring.
@@ -39,7 +39,8 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// The layout for packets of a device of this MTU, in about `ring_bytes` of memory: at least one block.
+    /// Computes the layout for packets of a device of this MTU, in about `ring_bytes` of memory: at least one
+    /// block.
     pub(crate) fn new(mtu: usize, ring_bytes: usize) -> Layout {
         let frame_bytes = (ROOM_BEFORE_IP + mtu).next_multiple_of(FRAME_GRAIN);
         let block_bytes = frame_bytes.max(BLOCK_BYTES).next_multiple_of(4_096);
@@ -58,31 +59,31 @@ impl Layout {
         self.block_bytes * self.blocks
     }
 
-    /// Offset of a frame in the ring.
+    /// Returns the offset of a frame in the ring.
     fn start(self, frame: usize) -> usize {
         let (block, place) = (frame / self.frames_per_block(), frame % self.frames_per_block());
         block * self.block_bytes + place * self.frame_bytes
     }
 }
 
-/// The mapped memory. Bursts that hold frames keep it alive, and the kernel's ring with it.
+/// The mapped memory. Bursts that hold frames keep it, and therefore the kernel's ring, alive.
 #[derive(Debug)]
 struct Mapping {
     memory: NonNull<[u8]>,
     layout: Layout,
 }
 
-// SAFETY: the memory is shared with the kernel, and any thread may read it. The atomic status of a frame
-// decides who may read it.
+// SAFETY: the memory is shared with the kernel, and any thread may read it. Each frame's atomic status
+// determines who may access the frame.
 unsafe impl Send for Mapping {}
-// SAFETY: as for `Send`: the atomic status of a frame decides who may read it.
+// SAFETY: as for `Send`: each frame's atomic status determines who may access the frame.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
     fn status(&self, frame: usize) -> &AtomicU32 {
         debug_assert!(frame < self.layout.frames());
-        // SAFETY: frames begin within the memory, aligned to 16 bytes, with their status. Kernel and process
-        // access the status atomically, and never otherwise.
+        // SAFETY: each frame begins within the memory, 16-byte aligned, with its status. Both the kernel and
+        // the process access the status only atomically.
         unsafe { AtomicU32::from_ptr(self.memory.cast::<u8>().as_ptr().add(self.layout.start(frame)).cast()) }
     }
 }
@@ -101,7 +102,7 @@ unsafe impl FrameSource for Mapping {
         self.memory
     }
 
-    // No frame is kept: the kernel uses the frames in order, and waits for the next one.
+    // No frame may be kept: the kernel uses the frames in order, and waits for the next one.
 
     fn release(&self, frames: &[u32]) {
         for &frame in frames {
@@ -121,9 +122,9 @@ pub(crate) struct Frame {
     pub(crate) length: usize,
     /// Length of the frame on the wire.
     pub(crate) wire_length: usize,
-    /// Whether bytes are missing because the frame has no room, and not because the filter cut it.
+    /// Whether bytes are missing because the frame is too small, as opposed to truncated by the filter.
     pub(crate) full: bool,
-    /// When the kernel or the device received the frame: nanoseconds of the real-time clock.
+    /// When the kernel or the device received the frame, in nanoseconds of the real-time clock.
     pub(crate) time_ns: u64,
 }
 
@@ -136,7 +137,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Makes a packet socket's ring and maps it.
+    /// Creates a packet socket's ring and maps it.
     ///
     /// # Errors
     /// `ENOMEM`: there is not enough memory.
@@ -153,7 +154,7 @@ impl Ring {
         };
         let length = size_of::<libc::tpacket_req>() as libc::socklen_t;
         // SAFETY: the descriptor is open while it is borrowed, and the kernel reads `length` bytes of the
-        // structure, its size.
+        // structure, which is its size.
         let result = unsafe {
             libc::setsockopt(
                 socket.as_raw_fd(),
@@ -166,7 +167,7 @@ impl Ring {
         if result != 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a new mapping, at an address of the kernel's choice, of the ring that was just made.
+        // SAFETY: a new mapping of the ring that was just created, at an address that the kernel chooses.
         let memory = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -190,7 +191,8 @@ impl Ring {
         self.mapping.layout.bytes()
     }
 
-    /// Takes the next frame that the kernel has filled. It is ours until it is lent or given back.
+    /// Takes the next frame that the kernel has filled. This process owns the frame until it is lent or given
+    /// back.
     pub(crate) fn take(&mut self) -> Option<Frame> {
         let number = self.next;
         let status = self.mapping.status(number).load(Ordering::Acquire);
@@ -199,8 +201,8 @@ impl Ring {
         }
         self.next = if number + 1 == self.mapping.layout.frames() { 0 } else { number + 1 };
         let base = self.mapping.layout.start(number);
-        // SAFETY: the structure is at the start of the frame, which the kernel has written and passed to us
-        // by its status.
+        // SAFETY: the structure is at the start of the frame. The kernel has written it and passed the frame
+        // to this process by its status.
         let header = unsafe {
             self.mapping.memory.cast::<u8>().as_ptr().add(base).cast::<libc::tpacket2_hdr>().read_volatile()
         };
@@ -217,26 +219,27 @@ impl Ring {
         })
     }
 
-    /// The bytes of a frame that was taken, from its Ethernet header on.
+    /// Returns the bytes of a taken frame, from its Ethernet header on.
     pub(crate) fn bytes_of(&self, frame: &Frame) -> &[u8] {
-        // SAFETY: `take` has bounded the range by the frame, which is ours until it goes back. `give_back`
-        // and `lend` consume the `Frame`, and are called after the last use of these bytes.
+        // SAFETY: `take` checked that the range is within the frame, which this process owns until it is
+        // returned. `give_back` and `lend` consume the `Frame`, and are called after the last use of these
+        // bytes.
         unsafe { std::slice::from_raw_parts(self.at(frame.start), frame.length) }
     }
 
-    /// The kernel's offload header, which lies in front of the Ethernet header.
+    /// Returns the kernel's offload header, which lies in front of the Ethernet header.
     pub(super) fn offload_of(&self, frame: &Frame) -> Offload {
         let mut bytes = [0; VNET_BYTES];
         let first = frame.start.saturating_sub(VNET_BYTES);
-        // SAFETY: the offload header lies in the frame in front of the Ethernet header: the kernel's own
-        // header is longer.
+        // SAFETY: the offload header lies within the frame, in front of the Ethernet header, because the
+        // kernel's own header is longer.
         bytes.copy_from_slice(unsafe { std::slice::from_raw_parts(self.at(first), VNET_BYTES) });
         Offload::read(&bytes)
     }
 
     fn at(&self, start: usize) -> *const u8 {
         debug_assert!(start <= self.mapping.memory.len());
-        // SAFETY: within the memory, or right behind it, as all callers ensure.
+        // SAFETY: all callers ensure that the offset is within the memory or at its end.
         unsafe { self.mapping.memory.cast::<u8>().as_ptr().add(start) }
     }
 
@@ -245,7 +248,7 @@ impl Ring {
         self.mapping.release(&[frame.number]);
     }
 
-    /// Lends a taken frame to a burst, for the packets in this part of it.
+    /// Lends a taken frame to a burst, as the packets in this part of the frame.
     pub(super) fn lend(
         &self,
         frame: Frame,
@@ -256,8 +259,8 @@ impl Ring {
     ) {
         assert!(offset + length <= frame.length);
         self.mapping.status(frame.number as usize).store(frame.status | HELD, Ordering::Relaxed);
-        // SAFETY: the frame is ours alone and passes to the burst with this `Frame`; the range is within the
-        // frame.
+        // SAFETY: this process owns the frame, which passes to the burst with this `Frame`; the range is
+        // within the frame.
         unsafe { burst.lend(&self.mapping, frame.number, from, (frame.start + offset, length), segment) };
     }
 }
@@ -301,8 +304,8 @@ mod tests {
         Ring { mapping: Arc::new(Mapping { memory, layout }), next: 0 }
     }
 
-    /// Does what the kernel does for an arriving frame: writes it to a frame of its own, and passes that on
-    /// by the status.
+    /// Does what the kernel does for an arriving frame: writes the frame to its slot, and then sets the
+    /// status.
     fn kernel_gives(ring: &Ring, number: usize, bytes: &[u8], length: usize) {
         let mapping = &ring.mapping;
         assert_eq!(mapping.status(number).load(Ordering::Acquire), 0, "the frame is the kernel's");
@@ -314,7 +317,7 @@ mod tests {
         let offload = Offload { segment: Some(9), partial: Some(42) }.bytes();
         let at = mapping.layout.start(number);
         // SAFETY: header, offloads and bytes lie within the frame, which belongs to the writer alone while
-        // its status is zero. The status, at the start of the header, is left out.
+        // its status is zero. The status, at the start of the header, is not written.
         unsafe {
             let frame = mapping.memory.cast::<u8>().as_ptr().add(at);
             let (status, rest) = (size_of::<u32>(), size_of::<libc::tpacket2_hdr>() - size_of::<u32>());
@@ -362,7 +365,7 @@ mod tests {
             ring.lend(frame, &mut burst, FROM, (2, 6), 6);
         }
         assert!(ring.take().is_none(), "the first is held, and no new one");
-        // The burst keeps the memory when its ring is dropped, and another thread gives the frames back.
+        // The burst keeps the memory alive after its ring is dropped, and another thread returns the frames.
         let mapping = Arc::clone(&ring.mapping);
         let (cleared, frames_of) = (
             std::thread::spawn(move || {

@@ -1,5 +1,5 @@
-//! Common parts of the packet paths over sockets: bursts in and out, errors and the packets at fault, and
-//! path MTUs.
+//! Code shared by the socket-based packet paths: sending and receiving bursts, attributing errors to packets,
+//! and path MTUs.
 
 mod address;
 pub(crate) mod by_version;
@@ -51,41 +51,43 @@ use tx::TxRing;
 pub(crate) use tx::run_length;
 pub(crate) use watch::watch_all;
 
-/// Maximum number of reports of unreachable peers that wait for [`PacketSocket::poll_unreachable`]; beyond it
-/// the oldest are dropped.
+/// Maximum number of unreachable-peer reports queued for [`PacketSocket::poll_unreachable`]; beyond it the
+/// oldest are dropped.
 const UNREACHABLE_MAX: usize = 64;
 
-/// Maximum number of errors that one call handles before it leaves the rest to the next. Network reports
-/// about earlier packets are returned as errors of any call, and many of them must not hold up the caller.
+/// Maximum number of errors that one call handles; the rest wait for the next call. The kernel returns
+/// network reports about earlier packets as errors of any later call, and a flood of reports must not hold up
+/// the caller.
 const ERRORS_PER_CALL: usize = 64;
 
-/// Maximum number of tries of a packet if network reports about other packets accompany each refusal.
+/// Maximum number of attempts to send a packet while each refusal comes with network reports about other
+/// packets.
 const TRIES_WITH_REPORTS: u32 = 4;
 
 /// How to open a [`PacketSocket`].
 #[derive(Clone, Debug)]
 pub(crate) struct SocketConfig {
     pub(crate) carrier: Carrier,
-    /// The port is 0 for raw IP.
+    /// The local address; the port is 0 for raw IP.
     pub(crate) bind: SocketAddr,
     /// Maximum bytes of a packet for any path.
     pub(crate) max_packet_bytes: usize,
     pub(crate) send_buffer_bytes: usize,
     pub(crate) receive_buffer_bytes: usize,
-    /// Whether the kernel cuts and merges runs of equal packets; for UDP.
+    /// Whether the kernel segments and merges runs of equal-length packets. UDP only.
     pub(crate) segmentation: bool,
-    /// Maximum bytes of such a run.
+    /// Maximum bytes of a run that the kernel segments.
     pub(crate) max_segmented_bytes: usize,
-    /// Whether another socket of this process has the address and shares it.
+    /// Whether another socket of this process is already bound to the address and shares it.
     pub(crate) joins: bool,
-    /// Whether the socket receives nothing: a filter drops all packets.
+    /// Whether the socket receives nothing, because its filter drops all packets.
     pub(crate) silent: bool,
-    /// Whether a socket bound to `[::]` leaves IPv4 to another socket; always so for raw IP.
+    /// Whether a socket bound to `[::]` leaves IPv4 to another socket. Always true for raw IP.
     pub(crate) v6_only: bool,
 }
 
 impl SocketConfig {
-    /// The IP versions that the socket can send to.
+    /// Returns the IP versions that the socket can send to.
     fn family(&self) -> AddressFamily {
         match self.bind {
             SocketAddr::V4(_) => AddressFamily::V4,
@@ -110,13 +112,13 @@ pub(crate) struct PacketSocket {
     tx: TxRing,
     rx: RxRing,
     paths: RefCell<PathMtus>,
-    /// RPCs whose packets a network report may quote.
+    /// IDs of recent RPCs, whose packets a network report may quote.
     recent: RecentIds,
     unreachable: VecDeque<UnreachableReport>,
-    /// Network reports that other processes may also need, if they share the socket.
+    /// Network reports that other processes may also need; `None` unless processes share the socket.
     shared_reports: Option<VecDeque<NetworkError>>,
     sent_times: SentTimes,
-    /// The flags of SO_TIMESTAMPING for received packets.
+    /// The SO_TIMESTAMPING flags for received packets.
     receive_times: libc::c_uint,
     /// The socket's last reported drop count, modulo 2^32.
     queue_drops: u32,
@@ -145,13 +147,13 @@ impl PacketSocket {
             enable_device_info(&socket, family).map_err(fail("setting its options"))?;
         }
         let buffers = size_buffers(&socket, config).map_err(fail("sizing its buffers"))?;
-        // Kernels without UDP_GRO (before 5.0) deliver every packet separately: nothing is lost.
+        // Kernels without UDP_GRO (before 5.0) deliver every packet separately, which loses nothing.
         let _ = config.segmentation && option::set(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
         if config.joins {
             socket.set_reuse_port(true).map_err(fail("sharing its address"))?;
         }
         if carrier == Carrier::Ip || config.silent {
-            // A raw socket receives packets for any address until it is bound.
+            // Until it is bound, a raw socket receives packets for any address.
             classic::attach(&socket, Purpose::Filter, &DROP_ALL).map_err(fail("setting its filter"))?;
         }
         socket.bind(&SockAddr::from(address)).map_err(fail("bind"))?;
@@ -161,7 +163,7 @@ impl PacketSocket {
         PacketSocket::new(socket, config, buffers)
     }
 
-    /// Uses a bound socket that another process opened with the same options and shares with this one.
+    /// Adopts a bound socket that another process opened with the same options and shares with this process.
     pub(crate) fn adopt(config: &SocketConfig, fd: OwnedFd) -> Result<PacketSocket, BindError> {
         let socket = Socket::from(fd);
         let fail = |source| BindError::new(config.carrier, config.bind, "sizing its buffers", source);
@@ -195,7 +197,7 @@ impl PacketSocket {
         })
     }
 
-    /// Opens `count` sockets at one address, between which the kernel chooses by RPC id.
+    /// Opens `count` sockets at one address; the kernel selects one of them by RPC ID.
     pub(crate) fn open_group(config: &SocketConfig, count: u32) -> Result<Vec<PacketSocket>, BindError> {
         let first = PacketSocket::open(config)?;
         if count == 1 {
@@ -212,8 +214,8 @@ impl PacketSocket {
         Ok(group)
     }
 
-    /// Allows further sockets of this user to join this one at its address. This socket was bound without the
-    /// option, so it cannot have joined the sockets of another process.
+    /// Allows further sockets of this user to bind the same address. This socket was bound without the
+    /// option, so it cannot have joined another process's sockets.
     pub(crate) fn share_address(&self) -> Result<(), BindError> {
         let fail = |source| BindError::new(self.carrier, self.local, "sharing its address", source);
         self.socket.set_reuse_port(true).map_err(fail)
@@ -247,12 +249,12 @@ impl PacketSocket {
         self.stats
     }
 
-    /// The peers whose path was queried, as far as they are remembered.
+    /// Returns the remembered peers: those whose path was queried.
     pub(crate) fn known_peers(&mut self) -> impl ExactSizeIterator<Item = SocketAddr> {
         self.paths.get_mut().peers()
     }
 
-    /// Drops all known paths; the kernel is queried again for each peer.
+    /// Forgets all known paths; each peer's path is queried again at its next use.
     pub(crate) fn forget_paths(&mut self) {
         self.paths.get_mut().forget();
     }
@@ -262,7 +264,7 @@ impl PacketSocket {
         self.read_error_queue();
     }
 
-    /// Sets the program that decides which packets this socket receives, and how many bytes of them.
+    /// Attaches the program that decides which packets this socket receives, and how many bytes of each.
     pub(crate) fn attach_filter(&self, program: &[classic::Instruction]) -> io::Result<()> {
         classic::attach(&self.socket, Purpose::Filter, program)
     }
@@ -291,8 +293,8 @@ impl PacketSocket {
                         left[..sent.packets].iter().map(|packet| packet.len() as u64).sum::<u64>();
                     state.taken += sent.packets;
                     state.refusals = 0;
-                    // The kernel has cleared the error that ended the call early, but not the report that
-                    // caused it.
+                    // The kernel has cleared the error that ended the call early, but the report that caused
+                    // the error is still queued.
                     if !sent.all {
                         self.sent_times.failed();
                         self.read_error_queue();
@@ -316,7 +318,7 @@ impl PacketSocket {
         Ok(state.taken)
     }
 
-    /// Implements [`Driver::stamp_received`](crate::Driver::stamp_received); to be called before
+    /// Implements [`Driver::stamp_received`](crate::Driver::stamp_received). Must be called before
     /// [`PacketSocket::stamp_sent`].
     pub(crate) fn stamp_received(&mut self) -> bool {
         let flags = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
@@ -332,7 +334,7 @@ impl PacketSocket {
     /// Implements [`Driver::tell_priorities`](crate::Driver::tell_priorities).
     pub(crate) fn tell_priorities(&mut self) -> bool {
         let fd = self.socket.as_fd();
-        // IPv4 raw sockets receive the IP header itself.
+        // IPv4 raw sockets receive the IP header, which contains the priority.
         let v4 = self.carrier == Carrier::Ip
             || self.family == AddressFamily::V6
             || option::set(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1).is_ok();
@@ -366,11 +368,11 @@ impl PacketSocket {
         place: &'a mut [MaybeUninit<u8>],
     ) -> io::Result<&'a [u8]> {
         let payload = self.receive_with(burst, |rx, fd, burst| rx.receive_in_place(fd, burst, place))?;
-        // SAFETY: `RxRing::receive_in_place` returns the number of bytes of `place` that were written.
+        // SAFETY: `RxRing::receive_in_place` returns the number of bytes it wrote at the start of `place`.
         Ok(unsafe { std::slice::from_raw_parts(place.as_ptr().cast::<u8>(), payload) })
     }
 
-    /// Receives until there is a packet or nothing left to read. Returns the second result of `receive`.
+    /// Receives until there is a packet or nothing is left to read. Returns the second result of `receive`.
     fn receive_with(
         &mut self,
         burst: &mut RxBurst,
@@ -390,7 +392,7 @@ impl PacketSocket {
                         self.queue_drops = drops;
                     }
                     if burst.is_empty() {
-                        // The call received only non-packets.
+                        // The call received only datagrams that are not packets.
                         burst.note_more();
                     }
                     return Ok(value);
@@ -411,8 +413,8 @@ impl PacketSocket {
 }
 
 impl PacketSocket {
-    /// Reads network reports. Must follow every error of the socket: the kernel returns the error of one
-    /// packet from any later call, and shows the descriptor readable for as long as reports wait. Returns the
+    /// Reads network reports. Must be called after every socket error: the kernel returns the error of one
+    /// packet from any later call, and keeps the descriptor readable while reports are queued. Returns the
     /// number of reports from the network.
     fn read_error_queue(&mut self) -> u64 {
         let before = self.stats.network_errors;
@@ -435,7 +437,7 @@ impl PacketSocket {
         self.stats.network_errors - before
     }
 
-    /// Handles a network report, of this socket or handed over by another process that shares it.
+    /// Handles a network report, either of this socket or handed over by another process that shares it.
     pub(crate) fn note_report(&mut self, error: &NetworkError) {
         match error.cause {
             Cause::PortUnreachable | Cause::ProtocolUnreachable => self.note_unreachable(error),
@@ -446,33 +448,33 @@ impl PacketSocket {
         self.stats.network_errors += u64::from(!error.local);
     }
 
-    /// Keeps the network's reports for [`PacketSocket::take_shared_report`] from now on.
+    /// From now on, keeps network reports for [`PacketSocket::take_shared_report`].
     pub(crate) fn share_reports(&mut self) {
         self.shared_reports.get_or_insert_default();
     }
 
-    /// Takes the oldest report that was not taken yet.
+    /// Returns the oldest shared report that has not been returned yet.
     pub(crate) fn take_shared_report(&mut self) -> Option<NetworkError> {
         self.shared_reports.as_mut()?.pop_front()
     }
 
-    /// Handles a router's report that packets are too long for its next link. Any host can send such a
-    /// report, and the kernel believes it, but only a host that has seen a packet of ours can quote it.
+    /// Handles a router's report that packets are too long for its next link. Any host can forge such a
+    /// report, and the kernel believes it; but only a host that has seen one of our packets can quote it.
     fn note_narrow(&mut self, error: &NetworkError, mtu: usize) {
         if error.quoted.port_and_id().1.is_some_and(|id| self.recent.contains(id)) {
             self.paths.get_mut().narrow(error.to, mtu);
         }
     }
 
-    /// Notes packets that were not sent through this socket.
+    /// Records packets that were sent other than through this socket.
     pub(crate) fn note_sent(&mut self, packets: &[TxPacket<'_>]) {
         self.recent.note(packets);
     }
 
     fn note_unreachable(&mut self, error: &NetworkError) {
         let target = match (self.carrier, error.cause, error.quoted.port_and_id()) {
-            // WIRE-30: at Linux Homa's UDP port the report is about the Homa port that it quotes, whether the
-            // peer's host has no such port or no UDP form.
+            // WIRE-30: at Linux Homa's UDP port, the report concerns the Homa port that it quotes, whether
+            // the peer's host lacks that port or does not support the UDP encapsulation.
             (Carrier::Udp, Cause::PortUnreachable, (port, sender_id))
                 if self.local.port() == LINUX_UDP_PORT && error.to.port() == LINUX_UDP_PORT =>
             {
@@ -484,7 +486,7 @@ impl PacketSocket {
             (Carrier::Ip, Cause::PortUnreachable, (Some(port), sender_id)) => {
                 UnreachableTarget::Port { port, sender_id }
             }
-            // A report that quotes no port is of no use.
+            // A report that quotes no port is useless.
             (Carrier::Ip, Cause::PortUnreachable, _) => return,
             (Carrier::Ip, _, (_, sender_id)) => UnreachableTarget::Protocol { sender_id },
         };
@@ -498,7 +500,7 @@ impl PacketSocket {
         self.unreachable.push_back(report);
     }
 
-    /// Counts a packet that the kernel refused for a reason of the packet itself.
+    /// Counts a packet that the kernel refused because of the packet itself.
     fn count_refused(&mut self, packet: &TxPacket<'_>, errno: libc::c_int) {
         let errors = &mut self.stats.send_errors;
         match errno {
@@ -520,16 +522,16 @@ impl PacketSocket {
         let reports = self.read_error_queue();
         let run = usize::from(self.tx.message_packets()[0]);
         if run > 1 {
-            // A run fails if a path is narrower than a segment or a device cannot cut datagrams, although its
-            // packets may succeed singly. Such a device is not offered runs again.
+            // A run fails if the path MTU is smaller than a segment, or if the device cannot segment
+            // datagrams; its packets may still succeed singly. Such a device is not offered runs again.
             if matches!(errno, libc::EIO | libc::EOPNOTSUPP | libc::ENOPROTOOPT) {
                 self.segmentation = false;
             }
             state.single_before = state.taken + run;
             return;
         }
-        // The refusal may have been the report of an earlier packet, to any peer. If there are reports, it
-        // probably was. If there are none, the report may have been lost, and a second try decides.
+        // The refusal may have been an error report about an earlier packet, to any peer. If reports are
+        // queued, it probably was. If none are, the report may have been lost, and a second attempt decides.
         state.refusals += 1;
         let tries = if reports > 0 { TRIES_WITH_REPORTS } else { 2 };
         if state.refusals >= tries {
@@ -540,7 +542,7 @@ impl PacketSocket {
     }
 }
 
-/// The local address of the route to this peer. Connecting a UDP socket sends nothing.
+/// Returns the local address of the route to this peer. Connecting a UDP socket sends nothing.
 pub(crate) fn source_for(peer: SocketAddr) -> Option<IpAddr> {
     let any: IpAddr = if peer.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
     let socket = UdpSocket::bind((any, 0)).ok()?;
@@ -569,15 +571,15 @@ fn verdict(error: &io::Error) -> CallFailure {
 /// Progress of one [`PacketSocket::send`].
 struct SendState {
     taken: usize,
-    /// Packets before this index are sent one to a datagram, so that an error concerns only one packet.
+    /// Packets before this index are sent one per datagram, so that an error concerns a single packet.
     single_before: usize,
-    /// Number of times that the kernel has refused the next packet.
+    /// Number of times the kernel has refused the next packet.
     refusals: u32,
 }
 
 fn set_options(socket: &Socket, family: AddressFamily) -> io::Result<()> {
-    // WIRE-17: a packet too long for the path is refused, by the device or by a router. This driver checks
-    // reports of routers itself; the kernel does not believe them for this socket.
+    // WIRE-17: a packet too long for the path is refused, by the device or by a router. This driver validates
+    // routers' reports itself; for this socket the kernel ignores them.
     let fd = socket.as_fd();
     if family == AddressFamily::Dual {
         socket.set_only_v6(false)?;
@@ -594,8 +596,8 @@ fn set_options(socket: &Socket, family: AddressFamily) -> io::Result<()> {
     option::set(fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)
 }
 
-/// Makes the kernel report the receiving device of each packet: packets that a sender has merged are longer
-/// than the device allows (WIRE-20).
+/// Makes the kernel report the receiving device of each packet. A packet merged by a sender is recognized by
+/// exceeding that device's maximum (WIRE-20).
 fn enable_device_info(socket: &Socket, family: AddressFamily) -> io::Result<()> {
     let fd = socket.as_fd();
     match family {
@@ -606,7 +608,8 @@ fn enable_device_info(socket: &Socket, family: AddressFamily) -> io::Result<()> 
     }
 }
 
-/// Requests the buffer sizes, beyond the system's limits if this process may, and returns the granted sizes.
+/// Requests the buffer sizes, beyond the system's limits if this process is permitted, and returns the
+/// granted sizes.
 fn size_buffers(socket: &Socket, config: &SocketConfig) -> io::Result<BufferSizes> {
     let size = |wanted: usize, forced: libc::c_int, plain: libc::c_int| {
         let wanted = libc::c_int::try_from(wanted).unwrap_or(libc::c_int::MAX / 2);
@@ -614,7 +617,8 @@ fn size_buffers(socket: &Socket, config: &SocketConfig) -> io::Result<BufferSize
         if option::set(fd, libc::SOL_SOCKET, forced, wanted).is_err() {
             option::set(fd, libc::SOL_SOCKET, plain, wanted)?;
         }
-        // The kernel doubles the size to allow for its own bookkeeping, and returns the double.
+        // The kernel doubles the requested size to allow for its own bookkeeping, and reports the doubled
+        // value.
         Ok::<usize, io::Error>(option::get(fd, libc::SOL_SOCKET, plain)? as usize / 2)
     };
     Ok(BufferSizes {

@@ -1,4 +1,4 @@
-//! Receiving: several datagrams in a system call, into a burst's memory.
+//! Receiving: several datagrams per system call, into a burst's memory.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -29,7 +29,7 @@ pub(crate) struct RxRing {
 }
 
 // SAFETY: the raw pointers inside point into the boxes of this structure or to a burst, or are stale. Only
-// receiving methods use them, with exclusive access and after setting them.
+// the receiving methods use them, with exclusive access and after setting them.
 unsafe impl Send for RxRing {}
 
 /// What a call received besides the packets in the burst.
@@ -40,7 +40,7 @@ pub(crate) struct ReceiveResult {
     pub(crate) truncated: u64,
     /// Merged packets that could not be divided.
     pub(crate) undivided: u64,
-    /// Number of packets that the socket has ever dropped for want of room (modulo 2^32), if reported.
+    /// Total number of packets that the socket has dropped for lack of room (modulo 2^32), if reported.
     pub(crate) queue_drops: Option<u32>,
 }
 
@@ -57,12 +57,12 @@ struct AncillaryData {
     device: Option<u32>,
 }
 
-/// Room for the kernel's metadata of a datagram. If it is too small, the kernel omits the last item, which is
-/// the priority.
+/// Buffer size for the kernel's metadata of a datagram. If it is too small, the kernel omits the last item,
+/// which is the priority.
 const CONTROL_BYTES: usize = 200;
 
 const _: () = {
-    // SAFETY: computes with lengths only.
+    // SAFETY: this only computes lengths.
     let (integer, times, device) = unsafe {
         (
             libc::CMSG_SPACE(size_of::<libc::c_int>() as u32),
@@ -70,40 +70,41 @@ const _: () = {
             libc::CMSG_SPACE(size_of::<libc::in6_pktinfo>() as u32),
         )
     };
-    // Four integers: SO_RXQ_OVFL, UDP_GRO, IP_TOS and IPV6_TCLASS (a socket of one family gets one of the
-    // last two). Three times for SO_TIMESTAMPING. The device, in the form of IPv6, which is the longer.
+    // Four integers: SO_RXQ_OVFL, UDP_GRO, IP_TOS and IPV6_TCLASS (a socket of one family gets only one of
+    // the last two). Three times for SO_TIMESTAMPING. The receiving device, in the IPv6 form, which is the
+    // longer one.
     assert!(4 * integer + times + device <= CONTROL_BYTES as u32, "the kernel's messages have room");
 };
 
-/// Payload that one burst should not exceed by much: packets behind it, perhaps of a short message, wait
-/// until all of it is copied and processed. 32 datagrams of 64 KB would be 2 MB, or about a millisecond.
+/// Approximate limit on the payload of one burst. Packets behind it, perhaps of a short message, wait until
+/// all of it is copied and processed. 32 datagrams of 64 KB would be 2 MB, or about a millisecond.
 const BURST_BYTES: usize = 256 << 10;
 
-/// Consecutive successful calls before a call requests several datagrams. Compared with requesting one, that
-/// costs 200 ns more if one datagram is there and 70 ns more if none is; with 16 there, each costs 130 ns
-/// less (Linux 6.18). A lone RPC between polling hosts never triggers it, since an empty call precedes each
-/// of its packets.
+/// Consecutive successful calls before a call requests several datagrams. Compared with requesting one, a
+/// request for several costs 200 ns more if one datagram is queued, and 70 ns more if none is; with 16
+/// queued, it saves 130 ns per datagram (Linux 6.18). A single outstanding RPC between polling hosts never
+/// triggers it, since an empty call precedes each of its packets.
 const STREAK: u32 = 2;
 
-/// The same number after calls that requested several and got one. A caller that sleeps until a packet
-/// arrives never makes an empty call, so a lone RPC looks like a streak; and after a sleep the headers of a
-/// burst are cold.
+/// Like [`STREAK`], but after calls that requested several datagrams and received one. A caller that sleeps
+/// until a packet arrives never makes an empty call, so a single outstanding RPC looks like a streak; and
+/// after a sleep the headers of a burst are cold.
 const STREAK_MAX: u32 = 64;
 
 /// Minimum payload that stays where it was received. Copying a shorter payload behind its header takes less
-/// time than handling two pieces; control packets are never this long.
+/// time than handling two pieces. Control packets are never this long.
 const LEAST_IN_PLACE: usize = 4_096;
 
-/// Minimum number of datagrams to request at a time, once several are requested.
+/// Minimum number of datagrams to request per call, once several are requested.
 const LEAST_COUNT: usize = 4;
 
-/// Number of datagrams to request after a call returned `datagrams` with `bytes` in total: as many of that
-/// size as the bound allows.
+/// Returns the number of datagrams to request after a call returned `datagrams` with `bytes` in total: as
+/// many of that average size as [`BURST_BYTES`] allows.
 fn next_count(datagrams: usize, bytes: usize) -> usize {
     (BURST_BYTES * datagrams.max(1) / bytes.max(1)).clamp(LEAST_COUNT, BURST_PACKETS)
 }
 
-/// Predicts whether several datagrams are likely to wait at a time.
+/// Predicts whether several datagrams are likely to be queued at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct BatchPredictor {
     /// Consecutive calls that received something.
@@ -123,7 +124,8 @@ impl BatchPredictor {
         self.calls >= self.long
     }
 
-    /// Notes that a call returned this many datagrams, 0 if it failed; `several`: it requested more than one.
+    /// Records that a call returned this many datagrams, 0 if it failed. `several`: the call requested more
+    /// than one.
     fn note(&mut self, several: bool, datagrams: usize) {
         self.calls = match (several, datagrams) {
             (_, 0) => 0,
@@ -181,8 +183,8 @@ impl RxRing {
         self.prepare(0, &mut burst.memory_mut()[..PACKET_BUFFER_BYTES]);
         let message = &raw mut self.messages[0].msg_hdr;
         // SAFETY: the descriptor is open while it is borrowed. The header was just filled with pointers to
-        // name, part and control of the lengths it says. These lie in boxes that are neither moved nor
-        // touched until the call returns. The part points into the burst, which is borrowed exclusively.
+        // name, part and control, each with its correct length. These lie in boxes that are neither moved nor
+        // accessed until the call returns. The part points into the burst, which is borrowed exclusively.
         let length = unsafe { call::recvmsg(fd.as_raw_fd(), message, libc::MSG_DONTWAIT) };
         if length < 0 {
             return Err(io::Error::last_os_error());
@@ -197,9 +199,9 @@ impl RxRing {
             self.prepare(i, buffer);
         }
         // SAFETY: the descriptor is open while it is borrowed. The burst's memory has BURST_PACKETS buffers,
-        // and `count` is not more. `count` headers were just filled with pointers to names, parts and
-        // controls of the lengths they say. These lie in boxes that are neither moved nor touched until the
-        // call returns. The parts point into the burst, which is borrowed exclusively.
+        // and `count` is at most that. `count` headers were just filled with pointers to names, parts and
+        // controls, each with its correct length. These lie in boxes that are neither moved nor accessed
+        // until the call returns. The parts point into the burst, which is borrowed exclusively.
         let result = unsafe {
             libc::recvmmsg(
                 fd.as_raw_fd(),
@@ -219,7 +221,7 @@ impl RxRing {
     }
 
     /// Implements [`Driver::receive_in_place`](crate::Driver::receive_in_place). Returns how many bytes of
-    /// `place` are the payload of the only packet in the burst; 0 if the burst has everything received.
+    /// `place` are the payload of the only packet in the burst; 0 if the burst contains everything received.
     pub(crate) fn receive_in_place(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -238,7 +240,7 @@ impl RxRing {
         self.parts[2] = part(beyond.as_mut_ptr(), beyond.len());
         let message = &mut self.messages[0].msg_hdr;
         message.msg_iovlen = 3;
-        // SAFETY: as in `receive_one`; the second part is `place`, of the length it says and borrowed
+        // SAFETY: as in `receive_one`. The second part is `place`, with its correct length; it is borrowed
         // exclusively, and the kernel only writes to it.
         let length = unsafe { libc::recvmsg(fd.as_raw_fd(), message, libc::MSG_DONTWAIT) };
         if length < 0 {
@@ -270,12 +272,12 @@ impl RxRing {
         Ok((received, 0))
     }
 
-    /// Adds receive times to packets; for a socket that reports them.
+    /// Adds receive times to packets. Called for a socket that reports times.
     pub(crate) fn expect_times(&mut self) {
         self.timed = true;
     }
 
-    /// Notes the metadata of the packets from this index on.
+    /// Records the metadata of the packets from this index on.
     fn note_said(&self, burst: &mut RxBurst, first: usize, said: &AncillaryData) {
         if self.timed {
             burst.note_time(said.time_ns);
@@ -352,9 +354,9 @@ impl RxRing {
     }
 }
 
-/// The device in a control message of IP_PKTINFO or IPV6_RECVPKTINFO.
+/// Returns the device in an IP_PKTINFO or IPV6_RECVPKTINFO control message.
 fn device_index(level: libc::c_int, kind: libc::c_int, data: &[u8]) -> Option<u32> {
-    // The index comes first for IPv4, and after an address for IPv6.
+    // The device index comes first for IPv4, and after an address for IPv6.
     let at = match (level, kind) {
         (libc::IPPROTO_IP, libc::IP_PKTINFO) => 0,
         (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => size_of::<libc::in6_addr>(),
@@ -364,9 +366,9 @@ fn device_index(level: libc::c_int, kind: libc::c_int, data: &[u8]) -> Option<u3
     Some(u32::from_ne_bytes(bytes.try_into().ok()?))
 }
 
-/// Divides a datagram if it is a merged packet. `memory` begins with its `length` bytes, and `ip_header` is
-/// the length of the IP header in front. Returns the bytes of each packet except the last, and the total
-/// bytes. `None` if it is merged and cannot be divided.
+/// Divides a datagram if it is a merged packet. The datagram is the first `length` bytes of `memory`, and
+/// `ip_header` is the length of the IP header in front of it. Returns the length of each packet except the
+/// last, and the total length. `None` if the datagram is merged and cannot be divided.
 fn divided(
     fd: BorrowedFd<'_>,
     memory: &mut [u8],
@@ -384,8 +386,8 @@ fn divided(
     }
 }
 
-/// Length of the IPv4 header at the start of a datagram, including options; at most the datagram's own length
-/// (WIRE-19).
+/// Returns the length of the IPv4 header at the start of a datagram, including options; at most the
+/// datagram's own length (WIRE-19).
 fn ipv4_header_bytes(datagram: &[u8]) -> usize {
     let words = datagram.first().map_or(0, |byte| usize::from(byte & 15));
     (4 * words).min(datagram.len())

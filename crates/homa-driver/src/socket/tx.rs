@@ -1,4 +1,4 @@
-//! Sending: several packets in a system call, each gathered from header and payload.
+//! Sending: several packets per system call, each gathered from header and payload.
 
 use std::io;
 use std::mem;
@@ -14,23 +14,24 @@ use crate::driver::{TxPacket, dscp_byte};
 
 /// Maximum number of packets considered for one system call.
 pub(crate) const TX_PACKETS: usize = 64;
-/// Maximum number of segments in one datagram that every kernel with UDP_SEGMENT (since 4.18) accepts.
+/// Maximum number of segments in one datagram. Every kernel with UDP_SEGMENT (since 4.18) accepts this many.
 const SEGMENTS_MAX: usize = 64;
-/// Maximum bytes of a segmented datagram: the IPv6 payload length has 16 bits and includes the UDP header. 40
-/// more bytes are left free so that the same number works for IPv4, whose length includes its own header.
+/// Maximum bytes of a segmented datagram. The IPv6 payload length has 16 bits and includes the UDP header.
+/// Another 40 bytes are left free so that the same number works for IPv4, whose length field includes its own
+/// header.
 pub const MAX_SEGMENTED_BYTES: usize = 65_535 - 8 - 40;
 
-/// Up to this length a lone packet is joined in memory and sent without a header structure. Copying it costs
-/// 10 to 30 ns, the structure 100 to 150 ns, of which 60 are the control message's (measured on a 3 GHz Xeon
-/// with Linux 6.18).
+/// A lone packet up to this length is joined in memory and sent without a header structure. The copy costs 10
+/// to 30 ns and the structure 100 to 150 ns, of which the control message accounts for 60 ns (measured on a 3
+/// GHz Xeon with Linux 6.18).
 const JOINED_ALONE_BYTES: usize = 2_048;
 /// The same limit for a packet of a run.
 const JOINED_IN_RUN_BYTES: usize = 512;
 /// Memory for all packets of a full ring of runs.
 const JOINED_BYTES: usize = TX_PACKETS * JOINED_IN_RUN_BYTES;
 /// Number of consecutive lone packets with the same priority, different from the socket's, before the socket
-/// takes that priority. The call to set it costs about two control messages; most traffic of a socket keeps
-/// one priority for long.
+/// switches to that priority. The call to set it costs about as much as two control messages; most traffic of
+/// a socket keeps one priority for a long time.
 const DIFFERING_MAX: u8 = 8;
 
 /// The kernel's structures for one `sendmmsg`. Their pointers are valid only within [`TxRing::fill`] and the
@@ -38,7 +39,7 @@ const DIFFERING_MAX: u8 = 8;
 pub(crate) struct TxRing {
     carrier: Carrier,
     family: AddressFamily,
-    /// Maximum bytes of a datagram that is to be cut.
+    /// Maximum bytes of a datagram that is segmented.
     max_segmented_bytes: usize,
     names: Box<[RawAddress]>,
     parts: Box<[libc::iovec]>,
@@ -48,9 +49,9 @@ pub(crate) struct TxRing {
     packets: [u8; TX_PACKETS],
     /// Short packets, joined.
     joined: Box<[u8; JOINED_BYTES]>,
-    /// The socket's own priority: that of packets without a control message.
+    /// The socket's own priority, which applies to packets without a control message.
     priority: u8,
-    /// The last priority that differed from it, and the number of consecutive packets with that priority.
+    /// The last priority that differed from the socket's, and the number of consecutive packets with it.
     differing: (u8, u8),
 }
 
@@ -78,9 +79,9 @@ impl TxRing {
         }
     }
 
-    /// Sends the first of `packets`, at most [`TX_PACKETS`], and returns how many, at least one. Packets that
-    /// may share a datagram do so if `segment` is set. `Ok(None)`: this socket cannot send to the address of
-    /// the first packet.
+    /// Sends a prefix of `packets`, at most [`TX_PACKETS`], and returns its length, at least one. Packets
+    /// that may share a datagram do so if `segment` is set. `Ok(None)`: this socket cannot send to the
+    /// address of the first packet.
     pub(crate) fn send(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -98,9 +99,9 @@ impl TxRing {
             return Ok(None);
         }
         // SAFETY: the descriptor is open while it is borrowed. The first `messages` headers were just filled
-        // with pointers to names, parts and controls of the lengths they say. These lie in boxes that are
-        // neither moved nor written until the call returns. The parts point to the packets' bytes, which the
-        // kernel only reads.
+        // with pointers to names, parts and controls, each with its correct length. These lie in boxes that
+        // are neither moved nor written until the call returns. The parts point to the packets' bytes, which
+        // the kernel only reads.
         let sent = unsafe {
             libc::sendmmsg(
                 fd.as_raw_fd(),
@@ -126,8 +127,8 @@ impl TxRing {
         let (header, payload) = self.joined[..packet.len()].split_at_mut(packet.header.len());
         header.copy_from_slice(packet.header);
         payload.copy_from_slice(packet.payload);
-        // SAFETY: the descriptor is open while it is borrowed; the kernel reads as many bytes of the packet
-        // and of the name as it is passed, and both are as long.
+        // SAFETY: the descriptor is open while it is borrowed. The kernel only reads the packet and the name,
+        // within the lengths passed.
         let sent = unsafe {
             call::sendto(
                 fd.as_raw_fd(),
@@ -162,19 +163,20 @@ impl TxRing {
             // The peer decides which of the socket's two settings applies.
             AddressFamily::Dual => return,
         };
-        // If the socket refuses, packets still have a control message each.
+        // If the socket refuses, each packet still has a control message.
         if option::set(fd, level, name, libc::c_int::from(dscp_byte(priority))).is_ok() {
             self.priority = priority;
         }
     }
 
-    /// Number of packets in each message of the last fill.
+    /// Returns the number of packets in each message of the last fill.
     pub(crate) fn message_packets(&self) -> &[u8] {
         &self.packets
     }
 
-    /// Fills the structures for a prefix of `packets` and returns the number of messages. It ends with the
-    /// packets, with the room, or at a packet whose address this socket cannot send to.
+    /// Fills the structures for a prefix of `packets` and returns the number of messages. The prefix ends at
+    /// the last packet, when the structures are full, or before a packet whose address this socket cannot
+    /// send to.
     fn fill(&mut self, packets: &[TxPacket<'_>], segment: bool) -> usize {
         let (mut next, mut messages, mut free) = (0, 0, &mut self.joined[..]);
         let packets = &packets[..packets.len().min(TX_PACKETS)];
@@ -218,20 +220,20 @@ impl TxRing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SendResult {
     pub(crate) packets: usize,
-    /// Number of datagrams with these packets.
+    /// Number of datagrams that were sent.
     pub(crate) messages: usize,
     /// Whether the call sent everything it was passed.
     pub(crate) all: bool,
 }
 
-/// Joins a run of several short packets at the start of `free`, and removes that part from `free`. `None` if
-/// the kernel is to gather them. The kernel takes longer for each part than copying a short one takes.
+/// Copies a run of several short packets to the start of `free`, and removes that part from `free`. `None` if
+/// the kernel should gather them instead. For short parts the kernel takes longer than a copy.
 fn join_run(run: &[TxPacket<'_>], free: &mut &mut [u8]) -> Option<libc::iovec> {
     let longest = run[0].len();
     if run.len() < 2 || longest > JOINED_IN_RUN_BYTES || run.len() * longest > free.len() {
         return None;
     }
-    // Split off, so that no later borrow of the rest includes the bytes that the part points to.
+    // Split off so that no later borrow of the rest includes the bytes that the part points to.
     let (joined, rest) = mem::take(free).split_at_mut(run.iter().map(TxPacket::len).sum());
     *free = rest;
     let mut end = 0;
@@ -242,11 +244,11 @@ fn join_run(run: &[TxPacket<'_>], free: &mut &mut [u8]) -> Option<libc::iovec> {
     Some(part(joined))
 }
 
-/// Destination of a packet, as passed to the socket.
+/// Returns the destination of a packet, as passed to the socket.
 fn destination(carrier: Carrier, packet: &TxPacket<'_>) -> SocketAddr {
     let mut to = packet.to;
     if carrier == Carrier::Ip {
-        // IPv6 would take the port for the protocol number.
+        // An IPv6 raw socket would interpret the port as the protocol number.
         to.set_port(0);
     }
     to
@@ -256,9 +258,9 @@ fn part(bytes: &[u8]) -> libc::iovec {
     libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
 }
 
-/// Number of packets, starting with the first, that may be one datagram which the kernel or the device cuts.
-/// They have the same peer, priority and length, but the last may be shorter; together they have at most
-/// `most_bytes`.
+/// Returns the number of packets, starting with the first, that may be sent as one datagram, which the kernel
+/// or the device segments. They have the same peer, priority and length, except that the last may be shorter;
+/// together they have at most `most_bytes`.
 pub(crate) fn run_length(packets: &[TxPacket<'_>], most_bytes: usize) -> usize {
     let first = &packets[0];
     let segment = first.len();
@@ -284,7 +286,7 @@ pub(crate) fn run_length(packets: &[TxPacket<'_>], most_bytes: usize) -> usize {
 }
 
 /// Writes the control messages for a run of packets and returns their length. Packets with the socket's own
-/// priority need no message for it.
+/// priority need no priority message.
 fn put_controls(control: &mut Control, first: &TxPacket<'_>, run: usize, own_priority: u8) -> usize {
     let mut end = 0;
     if first.priority != own_priority {
@@ -351,19 +353,19 @@ mod tests {
         assert_eq!(ring.fill(&[packet(1, 0, 50), packet(1, 0, 50), v6, packet(1, 0, 50)], false), 2);
     }
 
-    /// The kernel's view of a message: its destination, its bytes, and kinds and data of its control
+    /// The kernel's view of a message: its destination, its bytes, and the types and data of its control
     /// messages.
     type KernelView = (SocketAddr, Vec<u8>, Vec<(libc::c_int, Vec<u8>)>);
 
     #[allow(clippy::unnecessary_cast, reason = "the fields' types differ between C libraries")]
     fn as_the_kernel_reads(message: &libc::msghdr) -> KernelView {
-        // SAFETY: the fill has set this number of parts.
+        // SAFETY: `fill` has set this number of parts.
         let parts = unsafe { std::slice::from_raw_parts(message.msg_iov, message.msg_iovlen as usize) };
         let bytes = parts.iter().flat_map(|part| {
-            // SAFETY: each of these parts was set with its number of bytes.
+            // SAFETY: `fill` has set each of these parts with its length.
             unsafe { std::slice::from_raw_parts(part.iov_base.cast::<u8>(), part.iov_len) }.to_vec()
         });
-        // SAFETY: the fill has set a name and a control of these lengths.
+        // SAFETY: `fill` has set a name and a control of these lengths.
         let (name, control) =
             unsafe { (*message.msg_name.cast::<RawAddress>(), *message.msg_control.cast::<Control>()) };
         let controls = control.messages(message.msg_controllen as usize);
@@ -375,7 +377,7 @@ mod tests {
     fn the_kernel_finds_every_packet_of_a_fill_whole() {
         let bytes: Vec<u8> = (0..=u8::MAX).cycle().take(10_000).collect();
         let mut start = 0;
-        // Runs that are joined, a run of packets too long for that, and a lone packet of the socket's own
+        // Runs that are joined, a run of packets too long to join, and a lone packet of the socket's own
         // priority.
         let packets: Vec<_> =
             [(1, 3, 100, 3), (2, 3, 200, 2), (3, 4, 1_000, 2), (4, 0, 50, 1), (5, 5, 30, 2)]
