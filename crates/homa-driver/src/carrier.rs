@@ -1,11 +1,11 @@
-//! The protocol that carries Homa packets: UDP, or IP itself.
+//! The protocol that carries Homa packets: UDP, or IP directly.
 
 use std::net::IpAddr;
 
 /// IP protocol number of Homa.
 pub const PROTOCOL_HOMA: u8 = 146;
 
-/// UDP port of Linux Homa's UDP form, at both ends (WIRE-27).
+/// UDP port of Linux Homa's UDP encapsulation, at both ends (WIRE-27).
 pub const LINUX_UDP_PORT: u16 = 54_321;
 
 /// The protocol that carries Homa packets.
@@ -14,12 +14,12 @@ pub enum Carrier {
     /// UDP datagrams. A peer is an address and a UDP port.
     #[default]
     Udp,
-    /// IP itself (protocol 146), as in Linux Homa. A peer is an address.
+    /// IP directly (protocol 146), as in Linux Homa. A peer is an address.
     Ip,
 }
 
 impl Carrier {
-    /// Bytes of the IP and UDP headers in front of a Homa packet.
+    /// Returns the number of bytes of the IP and UDP headers in front of a Homa packet.
     pub(crate) fn overhead_bytes(self, ip: IpAddr) -> usize {
         let udp_bytes = match self {
             Carrier::Udp => 8,

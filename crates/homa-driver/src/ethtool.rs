@@ -1,4 +1,4 @@
-//! Settings of a network device, queried as `ethtool` does.
+//! Settings of a network device, queried like `ethtool` does.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -14,21 +14,21 @@ const GET_GSO: u32 = 0x23;
 const GET_FLAGS: u32 = 0x25;
 const GET_GRO: u32 = 0x2b;
 
-/// The flag of GET_FLAGS for early merging by the device.
+/// The GET_FLAGS bit for receive offload by the device (LRO).
 const FLAG_LRO: u32 = 1 << 15;
 
-/// Packet processing and interrupt settings of a device. `None` if the device does not report a setting.
+/// Packet processing and interrupt settings of a device. A field is `None` if the device does not report it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceSettings {
-    /// Consecutive packets are merged before the stack sees them.
+    /// Whether consecutive packets are merged before the stack sees them.
     pub gro: Option<bool>,
-    /// The device itself merges consecutive packets, of TCP only.
+    /// Whether the device itself merges consecutive packets, TCP only.
     pub lro: Option<bool>,
-    /// Runs of packets pass the stack as one, and are cut late.
+    /// Whether runs of packets pass through the stack as one and are segmented late.
     pub gso: Option<bool>,
-    /// The device cuts large TCP segments.
+    /// Whether the device segments large TCP segments.
     pub tso: Option<bool>,
-    /// When the device interrupts.
+    /// Interrupt coalescing.
     pub coalescing: Option<Coalescing>,
 }
 
@@ -37,22 +37,22 @@ pub struct DeviceSettings {
 pub struct Coalescing {
     /// Wait after a received packet, in microseconds.
     pub receive_us: u32,
-    /// Number of received packets after which the device does not wait; 0: only the time counts.
+    /// Number of received packets after which the device does not wait any longer; 0: only the time applies.
     pub receive_frames: u32,
-    /// Whether the device chooses both by load.
+    /// Whether the device adapts both to the load.
     pub receive_adaptive: bool,
     /// Wait after a sent packet, in microseconds.
     pub send_us: u32,
 }
 
-/// Queries a device of the calling thread's network namespace; requires no privilege and changes nothing.
+/// Queries a device in the calling thread's network namespace. Requires no privilege and changes nothing.
 ///
 /// # Errors
 /// There is no such device, or no socket can be opened for the query.
 pub fn device_settings(device: &str) -> io::Result<DeviceSettings> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
     let value = |command: u32| match value(socket.as_fd(), device, command, 0) {
-        // A name that is too long or contains a zero byte: no device can have it.
+        // A name that is too long or contains a zero byte cannot belong to a device.
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENODEV) | None) => Err(error),
         value => Ok(value.ok()),
     };
@@ -69,7 +69,7 @@ pub fn device_settings(device: &str) -> io::Result<DeviceSettings> {
 fn coalescing(socket: BorrowedFd<'_>, device: &str) -> io::Result<Coalescing> {
     let mut words = [0; COALESCE_WORDS];
     words[0] = GET_COALESCE;
-    // SAFETY: `struct ethtool_coalesce`, which the command writes, has as many words.
+    // SAFETY: `words` is as long as `struct ethtool_coalesce`, which the command writes.
     unsafe { exchange(socket, device, &mut words)? };
     Ok(Coalescing {
         receive_us: words[1],
@@ -82,7 +82,7 @@ fn coalescing(socket: BorrowedFd<'_>, device: &str) -> io::Result<Coalescing> {
 /// Runs a command whose structure is `struct ethtool_value`, which gets or sets one number.
 pub(crate) fn value(socket: BorrowedFd<'_>, device: &str, command: u32, data: u32) -> io::Result<u32> {
     let mut words = [command, data];
-    // SAFETY: the callers' commands write a `struct ethtool_value`, which has as many words.
+    // SAFETY: `words` is as long as `struct ethtool_value`, which the callers' commands write.
     unsafe { exchange(socket, device, &mut words)? };
     Ok(words[1])
 }

@@ -16,30 +16,31 @@ pub struct HandedPacket<'a> {
     pub bytes: &'a [u8],
 }
 
-/// The hand-over between the processes that share a path, of which one receives the packets of all. Each
-/// process is a member of a group and has a slot in it, 0 to 63. Sets of slots are the bits of a number.
+/// The hand-over between the processes that share a path, one of which receives the packets of all. Each
+/// process is a member of a group and has a slot in it, 0 to 63. Sets of slots are bit masks.
 pub trait Exchange {
-    /// Identifies the shared path: processes with the same number receive the same packets. Never 0.
+    /// Returns a number that identifies the shared path: processes with the same number receive the same
+    /// packets. Never 0.
     fn path(&self) -> u64;
 
-    /// Joins the group with this name as member `slot`.
+    /// Joins the group with this name as the member in `slot`.
     ///
     /// # Errors
     /// The system refuses a socket.
     fn join(&mut self, group: &str, slot: u32) -> io::Result<()>;
 
-    /// Hands a packet over to the processes with these slots. Packets may wait for further ones until
-    /// [`Exchange::flush`]. Packets that a process does not take are dropped and counted.
+    /// Hands a packet over to the processes with these slots. Packets may be batched until
+    /// [`Exchange::flush`]. Packets that a process does not accept are dropped and counted.
     fn hand_over(&mut self, slots: u64, packet: &HandedPacket<'_>);
 
-    /// Sends all packets that wait.
+    /// Sends all batched packets.
     fn flush(&mut self);
 
-    /// This address's Homa port in the packet that the oldest network report quotes: the report concerns the
-    /// process that has this port. `None` if there is no report.
+    /// Returns this host's Homa port in the packet that the oldest network report quotes: the report concerns
+    /// the process that has this port. `None` if there is no report.
     fn next_report(&mut self) -> Option<u16>;
 
-    /// Hands the oldest report over to the processes with these slots, or to none: this process has used
-    /// every report of its path already.
+    /// Hands the oldest report over to the processes with these slots, possibly none. This process itself has
+    /// already used every report of its path.
     fn hand_over_report(&mut self, slots: u64);
 }

@@ -5,21 +5,22 @@ pub(crate) const DESTINATION_PORT_AT: usize = 2;
 
 /// The packets that a process accepts.
 ///
-/// Acknowledgements concern all processes, whatever the filter: they arrive with packets for any port of the
-/// host. A driver that filters therefore also gives each process the ACK, CUTOFFS and FREEZE packets for all
-/// ports, whole. Of DATA packets for other processes that contain an acknowledgement it gives the header.
+/// Acknowledgements concern all processes, whatever the filter, because they arrive with packets for any port
+/// of the host. A driver that filters therefore also gives each process the ACK, CUTOFFS and FREEZE packets
+/// for all ports, complete. DATA packets for other processes that contain an acknowledgement are truncated to
+/// their header.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReceiveFilter {
-    /// Ascending.
+    /// In ascending order.
     ports: Vec<u16>,
-    /// Ascending.
+    /// In ascending order.
     others: Option<Vec<u16>>,
 }
 
 impl ReceiveFilter {
-    /// A filter for the Homa ports of this process, in any order. One of the processes that share an address
-    /// also answers for ports without a host: it passes the ports of the other processes as `others`. All
-    /// other processes pass `None`.
+    /// Makes a filter for the Homa ports of this process, in any order. One of the processes that share an
+    /// address also answers for ports without a host: it passes the ports of the other processes as `others`.
+    /// All other processes pass `None`.
     #[must_use]
     pub fn new(ports: impl IntoIterator<Item = u16>, others: Option<Vec<u16>>) -> ReceiveFilter {
         let sorted = |mut ports: Vec<u16>| {
@@ -30,29 +31,31 @@ impl ReceiveFilter {
         ReceiveFilter { ports: sorted(ports.into_iter().collect()), others: others.map(sorted) }
     }
 
-    /// The filter of a process that shares its address with no other process: it accepts every packet.
+    /// Returns the filter of a process that shares its address with no other process: it accepts every
+    /// packet.
     #[must_use]
     pub fn accept_all() -> ReceiveFilter {
         ReceiveFilter::new([], Some(Vec::new()))
     }
 
-    /// Ports of this process, ascending.
+    /// Returns the ports of this process in ascending order.
     #[must_use]
     pub fn ports(&self) -> &[u16] {
         &self.ports
     }
 
-    /// Ports of other processes, ascending, if this process answers for ports without a host.
+    /// Returns the ports of other processes in ascending order, if this process answers for ports without a
+    /// host.
     #[must_use]
     pub fn others(&self) -> Option<&[u16]> {
         self.others.as_deref()
     }
 
-    /// Whether a packet, given from the first byte of its Homa header on, is for this process: for one of its
-    /// ports, or for a port without a host if this process answers for those. A packet without a destination
-    /// port counts as one for a port without a host. Any other packet belongs to another process. It may be
-    /// cut after the header of a DATA packet, 56 bytes, and serves only for fields that concern the whole
-    /// host.
+    /// Whether a packet, passed from the first byte of its Homa header on, is for this process: for one of
+    /// its ports, or for a port without a host if this process answers for those. A packet without a
+    /// destination port counts as one for a port without a host. Any other packet belongs to another process.
+    /// It may be truncated after the header of a DATA packet, 56 bytes, and serves only for fields that
+    /// concern the whole host.
     #[must_use]
     pub fn accepts(&self, packet: &[u8]) -> bool {
         let port = packet.get(DESTINATION_PORT_AT..DESTINATION_PORT_AT + 2);

@@ -6,89 +6,89 @@
 //! |---|---|---|
 //! | [`udp::UdpDriver`] | the payload of UDP | nothing |
 //! | [`raw::RawDriver`] | the payload of IP (protocol 146), as in Linux Homa | CAP_NET_RAW |
-//! | [`linux_udp::LinuxUdpDriver`] | the payload of UDP at port 54321, as in Linux Homa's UDP form | nothing |
+//! | [`linux_udp::LinuxUdpDriver`] | UDP payload at port 54321, as in Linux Homa's UDP encapsulation | nothing |
 //! | [`packet::PacketDriver`] | either, through a mapped ring of one network device | CAP_NET_RAW |
 //! | [`xdp::XdpDriver`] | either, in the receive queues of one network device (AF_XDP) | CAP_NET_ADMIN and others |
 //!
-//! Two wrappers take any driver: [`capture::PcapDriver`] writes each packet to a capture file, and
-//! [`fault::FaultDriver`] loses, duplicates, reorders, corrupts and delays packets by a seed. Two modules are
-//! no drivers: [`frames::Frames`] sends and receives whole Ethernet frames on several devices, for a switch,
-//! and [`netdev`] has the names and the state of network devices.
+//! Two wrappers accept any driver: [`capture::PcapDriver`] writes each packet to a capture file, and
+//! [`fault::FaultDriver`] loses, duplicates, reorders, corrupts and delays packets, at random from a seed.
+//! Two modules are not drivers: [`frames::Frames`] sends and receives whole Ethernet frames on several
+//! devices, for a switch, and [`netdev`] has the names and the state of network devices.
 //!
-//! Drivers allocate when they are made, not for each packet. They never wait: an idle caller polls
+//! Drivers allocate when they are created, not for each packet. They never wait: an idle caller polls
 //! [`Driver::poll_fd`].
 //!
 //! # Design
 //!
-//! A driver never fragments. A packet that cannot be sent is counted and lost like any other. An error means
-//! that the whole path is unusable.
+//! A driver never fragments. A packet that cannot be sent is counted and lost like any other lost packet. An
+//! error means that the whole path is unusable.
 //!
 //! UDP and raw IP share one implementation, `socket::PacketSocket`: bursts, error reports, path MTUs and
 //! ICMP. Raw IP adds two things, because processes share an address there:
 //!
 //! - a receive filter in the kernel (`raw/program`) that passes each process the packets for its own ports.
 //!   The filter is an optimisation: the runtime checks the port of each packet again, so the filter may lag
-//!   behind or pass everything. Acknowledgements ride on packets for any port, so the filter passes every
-//!   process the header of such packets;
+//!   behind or pass everything. Acknowledgements are piggybacked on packets for any port, so the filter
+//!   passes the header of such packets to every process;
 //! - ICMP port unreachable for clients that have no other way to learn of a closed port (`raw/icmp_report`).
 //!
 //! ## A blocked link delays only its own packets
 //!
-//! The kernel charges unsent bytes of a link to the sending socket, so one link can fill the socket of all
-//! peers (`socket/linked`).
+//! The kernel charges unsent bytes of a link to the sending socket, so packets for one link can fill the
+//! socket that all peers share (`socket/linked`).
 //!
 //! - All packets go through one socket while it has room.
 //! - Each link gets its own sending socket at the same address if the main socket accepts no packet for 5 ms
 //!   and routes (rtnetlink, `socket/links`) lead to peers through several devices. There are at most 8 such
 //!   sockets; further links share the last one (`socket/link_sockets`).
-//! - A link is stuck if its socket then accepts no packet for 5 ms (`socket/stall`). Packets that find no
-//!   room are dropped and counted (`SendErrors::link_stuck`); RESEND repairs the loss, or the RPC ends. The
-//!   link recovers when its socket is half empty and has refused nothing for 100 ms. The sockets close when
-//!   no link is stuck.
-//! - Over UDP these sockets join the main socket's SO_REUSEPORT group, behind the sockets that the steering
+//! - A link is stuck if its socket then accepts no packet for 5 ms (`socket/stall`). Packets for which there
+//!   is no room are dropped and counted (`SendErrors::link_stuck`); RESEND recovers the loss, or the RPC
+//!   ends. The link recovers when its socket is half empty and has refused nothing for 100 ms. The sockets
+//!   close when no link is stuck.
+//! - Over UDP these sockets join the main socket's SO_REUSEPORT group, after the sockets that the steering
 //!   program selects (`socket/steer`). A lone socket gets a program that selects it; packets that arrive
-//!   between the bind of the first companion and that moment are lost. ICMP reports may reach any of the
+//!   between the bind of the first link socket and that moment are lost. ICMP reports may reach any of the
 //!   sockets, so all are read.
-//! - poll(2) reports room of the main socket only. While there are others, `Driver::shows_room` is false, and
-//!   refused packets are offered again each millisecond.
-//! - A host whose peers are all behind one device waits for it without limit. So does a host that cannot open
-//!   further sockets: for want of descriptors or CAP_NET_RAW, or in a thread of another network namespace. A
-//!   link that accepts a packet at least every 5 ms is not stuck, and delays the others.
-//! - The drivers of a network device have one link. They reach neither peers behind another device nor
+//! - poll(2) reports room in the main socket only. While there are link sockets, `Driver::shows_room` is
+//!   false, and refused packets are offered again every millisecond.
+//! - A host whose peers are all behind one device waits for that device without limit. So does a host that
+//!   cannot open further sockets: because it lacks descriptors or CAP_NET_RAW, or runs in a thread of another
+//!   network namespace. A link that accepts a packet at least every 5 ms is not stuck, and delays the others.
+//! - The drivers of a network device have one link. They can reach neither peers behind another device nor
 //!   loopback.
 //!
 //! ## Drivers of a network device
 //!
-//! `packet` and `xdp` share `l2`: its `Device` has frame headers, neighbours, the state of the interface, and
-//! the port. The kernel stays the machine's network stack: it resolves addresses and chooses routes
-//! (rtnetlink). A silent kernel socket holds the port: the kernel then neither answers for us nor assigns the
-//! port to others, and that socket gets ICMP reports. On the wire these drivers are UDP or raw IP, and peers
-//! may use any driver.
+//! `packet` and `xdp` share `l2`: its `Device` contains frame headers, neighbours, the state of the
+//! interface, and the port. The kernel remains the machine's network stack: it resolves addresses and selects
+//! routes (rtnetlink). A silent kernel socket holds the port. The kernel then neither answers in our place
+//! nor assigns the port to others, and the socket receives ICMP reports. On the wire these drivers are UDP or
+//! raw IP, and peers may use any driver.
 //!
 //! - **A packet is copied once, from the ring into its message.** A burst refers to packets in the ring
-//!   (`burst`, `FrameSource`). The frames go back to the ring when the burst is cleared or dropped, before or
-//!   after the driver. Where a driver has spare frames a packet may outlive its burst (`RxBurst::keep`). A
-//!   packet ring has none, since the kernel reuses its frames in order.
-//! - **The packet ring listens for all EtherTypes.** Such sockets get a frame before the kernel's own stack,
-//!   others after it; the difference is a quarter of a round trip. The filter checks the EtherType and VLAN
-//!   tags.
+//!   (`burst`, `FrameSource`). The frames return to the ring when the burst is cleared or dropped, before or
+//!   after the driver is dropped. If a driver has spare frames, a packet may outlive its burst
+//!   (`RxBurst::keep`). A packet ring has none, since the kernel reuses its frames in order.
+//! - **The packet ring listens for all EtherTypes.** Such sockets receive a frame before the kernel's IP
+//!   stack, other sockets after it; the difference is a quarter of a round trip. The filter checks the
+//!   EtherType and VLAN tags.
 //! - **Sending uses sendmmsg, not a ring.** A transmit ring needs the same system call, and was slower. As
 //!   `udp` does with a datagram, `packet` passes several packets to the kernel as one frame, which is
-//!   segmented late (PACKET_VNET_HDR). The kernel always computes the UDP checksum. AF_XDP rings have no such
-//!   offload.
+//!   segmented late (PACKET_VNET_HDR). The UDP checksum is always left to the kernel. AF_XDP rings have no
+//!   such offload.
 //! - **The XDP program is assembled at run time** (`homa-bpf`, `xdp/program`), and tests run it in the
-//!   kernel. A BPF link attaches it, and ends with the process. The kernel keeps the frames of queues without
-//!   a socket.
-//! - **All queues of a device share their frames** (`xdp/umem`), so that no queue runs dry while another has
-//!   plenty. There are as many frames as places in the fill rings, plus those that may be held. Held frames
-//!   are bounded, so the kernel always has frames to receive into, however slowly messages are read. At the
-//!   bound packets are copied.
-//! - **`homa` copies; kept frames are for other users.** Keeping a frame and returning it costs some 83 ns,
+//!   kernel. It is attached by a BPF link, which ends with the process. Frames of queues without a socket
+//!   stay with the kernel.
+//! - **All queues of a device share their frames** (`xdp/umem`), so that no queue runs out of frames while
+//!   another has plenty. There are as many frames as fill ring entries, plus those that may be held. The
+//!   number of held frames is bounded, so the kernel always has frames to receive into, however slowly
+//!   messages are read. At the bound, packets are copied.
+//! - **`homa` copies; kept frames are for other users.** Keeping and returning a frame costs about 83 ns,
 //!   half of it for the owner that `Bytes` allocates. Copying costs 40 ns for 1,400 bytes and 66 ns for
 //!   3,000; no frame is longer than 3,840. Packets below 512 bytes are copied at once for the same reason.
-//! - **The `xdp` driver verifies checksums**, since nobody else has. Between the ends of a veth the kernel
+//! - **The `xdp` driver verifies checksums**, since nothing else has. Between the ends of a veth, the kernel
 //!   leaves the checksum to a device that does not exist; such a packet has the sum over its pseudo-header,
-//!   which passes.
+//!   which is accepted.
 
 mod burst;
 pub mod capture;

@@ -1,8 +1,8 @@
-//! Turns off packet processing that a network device does on behalf of the kernel.
+//! Turns off offloads of a network device: packet processing that it does on behalf of the kernel.
 //!
-//! A virtual device passes a packet of 64 KB that "the hardware" was to cut, or a checksum that it was to
-//! compute, unchanged to its other end. If the other end simulates a wire, such packets are wrong: no wire
-//! could carry them.
+//! A virtual device passes a packet of 64 KB that "the hardware" was to segment, or a checksum that it was to
+//! compute, unchanged to its other end. If the device simulates a wire, such packets are wrong: no wire could
+//! carry them.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -11,15 +11,15 @@ use socket2::{Domain, Socket, Type};
 
 use crate::ethtool::value;
 
-/// Commands of linux/ethtool.h that set late cutting (TSO of TCP, GSO of the rest), early merging (GRO) and
-/// late checksums. Checksums go last: late cutting needs them. If the kernel refuses one without the other,
-/// late cutting is already off by then.
+/// Commands of linux/ethtool.h that set segmentation offload (TSO for TCP, GSO for the rest), receive merging
+/// (GRO) and checksum offload. Checksums go last, since segmentation offload needs them. If the kernel
+/// refuses one without the other, segmentation offload is already off by then.
 const SET_TSO: u32 = 0x1f;
 const SET_GSO: u32 = 0x24;
 const SET_GRO: u32 = 0x2c;
 const SET_TX_CHECKSUMS: u32 = 0x17;
 
-/// Turns off late cutting, merging and late checksums on this device of the calling thread's network
+/// Turns off segmentation, merging and checksum offloads on this device of the calling thread's network
 /// namespace. The device then sends whole packets with complete checksums.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! One direction of a faulty path: a plan, and the packets held by it.
+//! One direction of a faulty path: a fault plan, and the packets that it holds.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 
 use super::plan::{FaultAction, FaultPlan, REORDER_HOLD_NS};
 
-/// Maximum number of packets held in one direction; further packets are lost and counted as such. The delay
-/// of any network comes from finite buffers.
+/// Maximum number of packets held in one direction; further packets are lost and counted as such. In a real
+/// network, delay also comes from finite buffers.
 const HELD_PACKETS_MAX: usize = 8_192;
 /// Maximum number of bytes held in one direction.
 const HELD_BYTES_MAX: usize = 64 << 20;
@@ -15,13 +15,13 @@ const HELD_BYTES_MAX: usize = 64 << 20;
 /// Counts of the faults in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultCounts {
-    /// Packets with a decision.
+    /// Packets for which faults were decided.
     pub packets: u64,
     /// Packets lost.
     pub lost: u64,
     /// Packets duplicated.
     pub duplicated: u64,
-    /// Packets held for others to pass.
+    /// Packets held until later packets passed them.
     pub reordered: u64,
     /// Packets with a flipped bit.
     pub corrupted: u64,
@@ -40,8 +40,8 @@ pub(super) struct Packet {
 
 #[derive(Debug)]
 struct DelayedPacket {
-    /// The time, or the number of passed packets (depending on the heap), at which the packet continues;
-    /// equal keys keep the order of arrival.
+    /// The key at which the packet continues: a time or a number of passed packets, depending on the heap.
+    /// Packets with equal keys keep their order of arrival.
     key: Reverse<(u64, u64)>,
     due_ns: u64,
     packet: Packet,
@@ -101,7 +101,7 @@ impl DelayLine {
         self.counts.packets += packets as u64;
     }
 
-    /// Accepts a packet with a fault. [`DelayLine::release`] offers its copies, at once or later.
+    /// Accepts a packet with a fault. [`DelayLine::release`] offers its copies, immediately or later.
     pub(super) fn admit(&mut self, now_ns: u64, action: FaultAction, mut packet: Packet) {
         self.counts.packets += 1;
         if action.copies == 0 {
@@ -129,7 +129,7 @@ impl DelayLine {
         }
     }
 
-    /// Accepts a packet without a fault if the next stage has no room for it.
+    /// Accepts a packet without a fault, if the next stage has no room for it.
     pub(super) fn queue_untouched(&mut self, now_ns: u64, packet: Packet) {
         self.counts.packets += 1;
         self.enqueue(now_ns, packet);
@@ -155,7 +155,7 @@ impl DelayLine {
         room
     }
 
-    /// Offers the due packets in order, until one is not accepted; that one stays. Returns whether all were
+    /// Offers the due packets in order until one is not accepted; that packet stays. Returns whether all were
     /// accepted.
     pub(super) fn release<E>(
         &mut self,
@@ -184,15 +184,16 @@ impl DelayLine {
         }
     }
 
-    /// Number of packets that may continue without a fault before [`DelayLine::release`] must be called, so
-    /// that no held packet is passed by more packets than it should be. At least 1 after a release.
+    /// Returns the number of packets that may continue without a fault before [`DelayLine::release`] must be
+    /// called, so that a held packet is not passed by more packets than planned. At least 1 after a release.
     pub(super) fn room_without_fault(&self) -> usize {
         self.overtaken
             .peek()
             .map_or(usize::MAX, |held| held.key.0.0.saturating_sub(self.passed).max(1) as usize)
     }
 
-    /// The earliest due time of a held packet for [`DelayLine::release`]; `None` if no packet is held.
+    /// Returns the earliest time at which [`DelayLine::release`] is due for a held packet; `None` if no
+    /// packet is held.
     pub(super) fn next_due_ns(&self) -> Option<u64> {
         let tops = [self.timed.peek(), self.overtaken.peek()];
         tops.into_iter().flatten().map(|held| held.due_ns).min()
@@ -216,7 +217,7 @@ mod tests {
         Packet { peer: ([127, 0, 0, 1], 1).into(), priority: 3, bytes: vec![number; 4] }
     }
 
-    /// First bytes of the released packets.
+    /// Returns the first byte of each released packet.
     fn released(line: &mut DelayLine, now_ns: u64) -> Vec<u8> {
         let mut numbers = Vec::new();
         let all = line.release(now_ns, |packet| {

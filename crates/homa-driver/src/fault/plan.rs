@@ -1,9 +1,9 @@
-//! Random decisions on the faults of each packet, from a seed.
+//! Random decisions about the faults of each packet, derived from a seed.
 
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// Rates of the faults in one direction. Rates are probabilities for each packet, from 0 to 1 inclusive, and
+/// Fault rates in one direction. Each rate is a probability per packet, from 0 to 1 inclusive; rates are
 /// independent of each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FaultRates {
@@ -26,15 +26,15 @@ pub struct FaultRates {
 
 /// Maximum number of packets that pass a packet held for reordering.
 ///
-/// This exceeds the three packets of TCP's rule of thumb, so a receiver that assumes a loss after three
-/// packets is sometimes wrong. It is less than a burst, so reordering also occurs within a burst.
+/// This exceeds TCP's rule of thumb of three packets, so a receiver that assumes a loss after three packets
+/// is sometimes wrong. It is less than a burst, so reordering also occurs within a burst.
 pub const REORDER_DISTANCE_MAX: u32 = 8;
 
 /// Maximum time in nanoseconds that a packet is held for reordering if no other packets arrive: a
-/// millisecond, which no protocol should take for a loss.
+/// millisecond, which no protocol should mistake for a loss.
 pub const REORDER_HOLD_NS: u64 = 1_000_000;
 
-/// Why rates are invalid.
+/// Why fault rates are invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FaultError {
@@ -88,11 +88,12 @@ impl FaultRates {
 pub struct FaultAction {
     /// Number of copies that arrive: 0 (the packet is lost), 1 or 2.
     pub copies: u8,
-    /// The bit to flip, counted from the lowest bit of the first byte; below eight times the packet's length.
+    /// Index of the bit to flip, counted from the lowest bit of the first byte; less than eight times the
+    /// packet's length.
     pub flip_bit: Option<u32>,
     /// Time to hold the packet, in nanoseconds.
     pub delay_ns: u64,
-    /// Number of later packets that pass it first; 0 if it keeps its place.
+    /// Number of later packets that pass this one first; 0 if it keeps its place.
     pub passed_by: u32,
 }
 
@@ -101,8 +102,8 @@ impl FaultAction {
     pub const NONE: FaultAction = FaultAction { copies: 1, flip_bit: None, delay_ns: 0, passed_by: 0 };
 }
 
-/// Decides on the faults of each packet; decisions are the same for the same seed and rates. Each decision
-/// takes the same number of draws, so that a fault of one packet does not change the decision for the next.
+/// Decides the faults of each packet. The same seed and rates give the same decisions. Each decision takes
+/// the same number of draws, so a fault of one packet does not affect the decision for the next.
 #[derive(Clone, Debug)]
 pub struct FaultPlan {
     rates: FaultRates,
@@ -110,7 +111,7 @@ pub struct FaultPlan {
 }
 
 impl FaultPlan {
-    /// A plan with these rates.
+    /// Makes a plan with these rates.
     ///
     /// # Errors
     /// The rates are invalid; see [`FaultError`].
@@ -119,7 +120,8 @@ impl FaultPlan {
         Ok(FaultPlan { rates, random: Pcg64Mcg::seed_from_u64(seed) })
     }
 
-    /// The faults of the next packet, of this length in bytes. An empty packet has no bit to flip.
+    /// Decides the faults of the next packet, which has this length in bytes. An empty packet has no bit to
+    /// flip.
     pub fn decide(&mut self, length: usize) -> FaultAction {
         let random = &mut self.random;
         let mut chance = |rate: f64| random.random::<f64>() < rate;
@@ -146,7 +148,7 @@ impl FaultPlan {
     }
 }
 
-/// Maps a draw of 64 random bits to a number below `end`, or 0 if `end` is 0. It always needs exactly one
+/// Maps a draw of 64 random bits to a number below `end`, or 0 if `end` is 0. It always takes exactly one
 /// draw; the bias is below `end` in 2^64.
 fn below(draw: u64, end: u64) -> u64 {
     ((u128::from(draw) * u128::from(end)) >> 64) as u64
@@ -163,8 +165,8 @@ mod tests {
         (0..PACKETS).map(|_| plan.decide(100)).collect()
     }
 
-    /// Asserts that a fault occurred about as often as its rate: within five standard deviations, which a
-    /// correct plan misses for one seed in two million. These seeds are fixed.
+    /// Asserts that a fault occurred about as often as its rate implies: within five standard deviations,
+    /// which a correct plan misses for one seed in two million. These seeds are fixed.
     fn assert_rate(seed: u64, actions: &[FaultAction], rate: f64, struck: impl Fn(&FaultAction) -> bool) {
         let count = actions.iter().filter(|action| struck(action)).count() as f64;
         let (mean, deviation) =

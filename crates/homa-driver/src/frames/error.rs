@@ -25,7 +25,7 @@ pub enum FramesError {
     NoPrivilege {
         /// The device.
         name: String,
-        /// The required capabilities, as words of a sentence.
+        /// The required capabilities, as a phrase.
         what: &'static str,
     },
     /// The MTU is too large for AF_XDP, or the kernel does not support AF_XDP.
@@ -67,7 +67,7 @@ pub enum FramesError {
 }
 
 impl FramesError {
-    /// Whether packet sockets may work after this error of AF_XDP.
+    /// Whether packet sockets may work after this AF_XDP error.
     pub(crate) fn is_without_xdp(&self) -> bool {
         matches!(self, FramesError::NoXdp { .. } | FramesError::NoPrivilege { .. })
     }

@@ -1,16 +1,16 @@
-//! Ethernet frames of any kind from and to several network devices that share one memory, as a switch needs
-//! them.
+//! Receives and sends Ethernet frames of any kind on several network devices that share one memory, as a
+//! switch needs.
 //!
-//! A received frame stays in a slot of the memory until it is given back, or sent by any of the devices.
-//! Frames are therefore not copied between devices in user space. [`FramePath`] selects how frames are
-//! received and sent.
+//! A received frame stays in a slot of the memory until it is returned, or sent by any of the devices. Frames
+//! are therefore not copied between devices in user space. [`FramePath`] selects how frames are received and
+//! sent.
 //!
-//! A device in use here does not serve the kernel any more (with AF_XDP), or serves it as well (with packet
-//! sockets, where the kernel also sees every frame). Give the devices no addresses.
+//! With AF_XDP, a device in use here no longer serves the kernel. With packet sockets it still does, and the
+//! kernel also sees every frame. Assign no addresses to the devices.
 //!
 //! Frames arrive as the sender passed them to its device. The other end of a veth must therefore not leave
-//! cutting segments or computing checksums to the device (`ethtool -K DEVICE tso off gso off tx off`). Frames
-//! longer than the MTU are dropped and counted. VLAN tags that the receiving device has removed are lost.
+//! segmentation or checksums to the device (`ethtool -K DEVICE tso off gso off tx off`). Frames longer than
+//! the MTU are dropped and counted. VLAN tags that the receiving device has removed are lost.
 
 mod error;
 mod promiscuous;
@@ -35,11 +35,10 @@ pub enum FramePath {
     /// AF_XDP if the kernel and the devices' MTU allow it, otherwise packet sockets.
     #[default]
     Auto,
-    /// AF_XDP. Requires CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and frames that fit one slot: an MTU of 3,506
-    /// at most.
+    /// AF_XDP. Requires CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and frames that fit into one slot: an MTU of
+    /// 3,506 at most.
     Xdp(XdpMode),
-    /// Packet sockets (AF_PACKET) with a ring for receiving. Requires CAP_NET_RAW. Receiving takes one more
-    /// copy.
+    /// Packet sockets (AF_PACKET) with a receive ring. Requires CAP_NET_RAW. Receiving takes one more copy.
     Ring,
 }
 
@@ -50,16 +49,16 @@ pub struct FramesConfig {
     pub devices: Vec<String>,
     /// How frames are received and sent.
     pub path: FramePath,
-    /// Frames that the kernel may have received for each queue of a device and that were not taken yet;
-    /// rounded up to a power of two.
+    /// Maximum number of received frames per queue of a device that have not been taken yet; rounded up to a
+    /// power of two.
     pub receive_frames: u32,
-    /// Further frames that may be held at a time.
+    /// Additional frames that may be held at a time.
     pub held_frames: u32,
 }
 
 impl FramesConfig {
-    /// A configuration for these devices: 1,024 frames to receive into (12 ms of full frames at 1 Gbit/s),
-    /// and 8,192 to hold.
+    /// Returns a configuration for these devices: 1,024 frames to receive into (12 ms of full frames at 1
+    /// Gbit/s), and 8,192 to hold.
     #[must_use]
     pub fn new(devices: Vec<String>) -> FramesConfig {
         FramesConfig { devices, path: FramePath::Auto, receive_frames: 1_024, held_frames: 8_192 }
@@ -71,9 +70,9 @@ impl FramesConfig {
 pub struct FrameStats {
     /// Frames received.
     pub received: u64,
-    /// Frames dropped for want of room, since earlier ones were not taken in time.
+    /// Frames dropped for lack of room, because earlier frames were not taken in time.
     pub receive_drops: u64,
-    /// Frames dropped because they exceed the device's MTU: the sender left it to its device to cut them.
+    /// Frames dropped because they exceed the device's MTU: the sender left their segmentation to its device.
     pub too_long: u64,
     /// Frames sent.
     pub sent: u64,
@@ -89,10 +88,10 @@ enum Port {
     Ring(RingPort),
 }
 
-/// Several devices and the memory for their frames, as the [module](self) describes.
+/// Several devices and the memory for their frames, as described in the [module](self).
 #[derive(Debug)]
 pub struct Frames {
-    // Dropped before the memory, which the kernel uses as long as the devices are open.
+    // Dropped before the memory, which the kernel uses while the devices are open.
     ports: Vec<Port>,
     slots: Slots,
     _promiscuous: Vec<Promiscuous>,
@@ -102,7 +101,7 @@ impl Frames {
     /// Opens the devices.
     ///
     /// # Errors
-    /// A device does not exist or cannot be opened; any device opened so far is closed again.
+    /// A device does not exist or cannot be opened. Devices opened so far are closed again.
     pub fn open(config: &FramesConfig) -> Result<Frames, FramesError> {
         let mut longest = 0;
         let mut devices = Vec::new();
@@ -135,13 +134,13 @@ impl Frames {
         Ok(Frames { ports, slots, _promiscuous: promiscuous })
     }
 
-    /// Number of devices.
+    /// Returns the number of devices.
     #[must_use]
     pub fn devices(&self) -> usize {
         self.ports.len()
     }
 
-    /// How a device's frames are received and sent: `xdp-native`, `xdp-generic` or `ring`.
+    /// Returns how a device's frames are received and sent: `xdp-native`, `xdp-generic` or `ring`.
     #[must_use]
     pub fn path(&self, device: usize) -> &'static str {
         match &self.ports[device] {
@@ -159,7 +158,7 @@ impl Frames {
         }
     }
 
-    /// Passes a frame to a device, to be sent with the next [`flush`](Frames::flush).
+    /// Queues a frame on a device, to be sent at the next [`flush`](Frames::flush).
     ///
     /// # Errors
     /// There is no room now; the error contains the frame.
@@ -170,7 +169,7 @@ impl Frames {
         }
     }
 
-    /// Makes the kernel send the frames passed to a device since the last call.
+    /// Makes the kernel send the frames queued on a device since the last call.
     pub fn flush(&mut self, device: usize) {
         match &mut self.ports[device] {
             Port::Xdp(port) => port.flush(&mut self.slots),
@@ -178,31 +177,32 @@ impl Frames {
         }
     }
 
-    /// The bytes of a frame, from its Ethernet header on, without the check sequence at its end.
+    /// Returns the bytes of a frame, from its Ethernet header on, without the frame check sequence.
     #[must_use]
     pub fn bytes(&self, frame: &Frame) -> &[u8] {
         self.slots.bytes(frame)
     }
 
-    /// Prefetches the cache line at the start of a frame that will be read soon. Does nothing if the
-    /// processor has no such instruction.
+    /// Prefetches the first cache line of a frame that will be read soon. Does nothing if the processor has
+    /// no such instruction.
     #[inline]
     pub fn prefetch(&self, frame: &Frame) {
         self.slots.prefetch(frame);
     }
 
-    /// The bytes of a frame, for changes.
+    /// Returns the bytes of a frame for modification.
     pub fn bytes_mut(&mut self, frame: &mut Frame) -> &mut [u8] {
         self.slots.bytes_mut(frame)
     }
 
-    /// A new frame with these bytes, to be sent; `None` if no slot is free or the bytes do not fit a slot.
+    /// Makes a new frame with these bytes, to be sent; `None` if no slot is free or the bytes do not fit into
+    /// a slot.
     #[inline]
     pub fn frame(&mut self, bytes: &[u8]) -> Option<Frame> {
         (bytes.len() <= self.slots.slot_bytes()).then(|| self.slots.fill(bytes)).flatten()
     }
 
-    /// A second frame with the same bytes; `None` if no slot is free.
+    /// Makes a second frame with the same bytes; `None` if no slot is free.
     pub fn copy(&mut self, frame: &Frame) -> Option<Frame> {
         self.slots.copy(frame)
     }
@@ -212,13 +212,13 @@ impl Frames {
         self.slots.give_back(frame);
     }
 
-    /// Number of free slots, without those of the kernel.
+    /// Returns the number of free slots, not counting those that the kernel holds.
     #[must_use]
     pub fn free_slots(&self) -> usize {
         self.slots.free()
     }
 
-    /// Counts of a device's frames.
+    /// Returns the counts of a device's frames.
     #[must_use]
     pub fn stats(&self, device: usize) -> FrameStats {
         match &self.ports[device] {
@@ -227,7 +227,7 @@ impl Frames {
         }
     }
 
-    /// Descriptors that become readable when a device has received frames.
+    /// Returns the descriptors that become readable when a device has received frames.
     pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.ports.iter().flat_map(|port| match port {
             Port::Xdp(port) => port.fds(),

@@ -1,4 +1,4 @@
-//! Promiscuous mode of a device: it also accepts frames for other hosts.
+//! Promiscuous mode of a device, in which it also accepts frames for other hosts.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -35,7 +35,8 @@ fn join(device: u32) -> io::Result<Socket> {
         mr_address: [0; 8],
     };
     let length = size_of::<libc::packet_mreq>() as libc::socklen_t;
-    // SAFETY: the descriptor is open, and the kernel reads `length` bytes of the structure, its size.
+    // SAFETY: the descriptor is open, and the kernel reads `length` bytes of the structure, which is its
+    // size.
     let result = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),

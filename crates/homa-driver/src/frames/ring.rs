@@ -1,5 +1,5 @@
-//! Frames of a device through packet sockets (AF_PACKET): received through a ring, copied from there to
-//! slots, and sent in batches.
+//! Frames of a device through packet sockets (AF_PACKET): received in a ring, copied from there to slots, and
+//! sent in batches.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,7 +15,7 @@ use crate::packet::ring::{Layout, Ring};
 use crate::packet::{bind, new_drops};
 use crate::socket::option;
 
-/// Maximum number of frames that wait to be sent.
+/// Maximum number of frames queued for sending.
 pub(super) const SEND_FRAMES: usize = 512;
 
 /// Frames passed to the kernel in one call.
@@ -29,7 +29,7 @@ pub(super) struct RingPort {
     waiting: VecDeque<Frame>,
     longest: usize,
     stats: FrameStats,
-    /// Frames dropped for want of room; accumulated here since the kernel resets its count when it is read.
+    /// Frames dropped for lack of room. Accumulated here because the kernel resets its count when it is read.
     drops: std::cell::Cell<u64>,
 }
 
@@ -95,7 +95,7 @@ impl RingPort {
         Ok(())
     }
 
-    /// Makes the kernel send the waiting frames, as far as it has room.
+    /// Makes the kernel send the queued frames, as far as it has room.
     pub(super) fn flush(&mut self, slots: &mut Slots) {
         while !self.waiting.is_empty() {
             let (tried, result) = self.send_batch(slots);
@@ -123,7 +123,8 @@ impl RingPort {
         }
     }
 
-    /// Passes the first waiting frames to the kernel. Returns their number, and how many of them it accepted.
+    /// Passes the first queued frames to the kernel. Returns the number passed, and how many of them it
+    /// accepted.
     fn send_batch(&self, slots: &Slots) -> (usize, io::Result<usize>) {
         let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         let mut parts = [empty; BATCH];
@@ -137,8 +138,8 @@ impl RingPort {
             message.msg_hdr.msg_iovlen = 1;
             count += 1;
         }
-        // SAFETY: the descriptor is open. The first `count` messages have a part each, which points to bytes
-        // of slots that are borrowed here; the kernel only reads them.
+        // SAFETY: the descriptor is open. Each of the first `count` messages has one part, which points to
+        // bytes of slots that are borrowed here; the kernel only reads them.
         let sent = unsafe {
             libc::sendmmsg(
                 self.sending.as_raw_fd(),
@@ -163,6 +164,6 @@ impl RingPort {
 fn set_up(socket: &Socket) -> io::Result<()> {
     let set = |name, value| option::set(socket.as_fd(), libc::SOL_PACKET, name, value);
     set(libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V2 as libc::c_int)?;
-    // Frames sent by this device would be received from it again.
+    // Otherwise, the frames sent by this device would be received from it again.
     set(libc::PACKET_IGNORE_OUTGOING, 1)
 }

@@ -1,10 +1,11 @@
-//! The memory of the frames: slots of one length, each held by one frame or by the kernel, or free.
+//! The memory of the frames: slots of equal length. Each slot is held by one frame or by the kernel, or is
+//! free.
 
 use crate::frames::FramesError;
 use crate::xdp::umem::Umem;
 
-/// Lengths of a slot: those that AF_XDP supports with pages of 4 KiB, then those that packet sockets may
-/// need.
+/// Possible lengths of a slot: those that AF_XDP supports with pages of 4 KiB, then those that packet sockets
+/// may need.
 const SLOT_BYTES: [usize; 4] = [2_048, 4_096, 16_384, 131_072];
 
 /// Bytes of an Ethernet header with a VLAN tag.
@@ -20,14 +21,15 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Bytes of the frame, from its Ethernet header on, without the check sequence at its end.
+    /// Returns the length of the frame in bytes, from its Ethernet header on, without the frame check
+    /// sequence.
     #[must_use]
     pub fn length(&self) -> usize {
         self.length as usize
     }
 }
 
-/// The length of slots for frames of a device of this MTU, with `headroom` bytes free in front.
+/// Returns the length of slots for frames of a device of this MTU, with `headroom` bytes free in front.
 pub(crate) fn slot_bytes(mtu: usize, headroom: usize) -> usize {
     let longest = mtu + HEADER_BYTES + headroom;
     SLOT_BYTES.into_iter().find(|&bytes| longest <= bytes).unwrap_or(SLOT_BYTES[SLOT_BYTES.len() - 1])
@@ -53,7 +55,7 @@ impl Slots {
         &self.umem
     }
 
-    /// The memory and the free slots, for code that takes slots back from the kernel.
+    /// Returns the memory and the free slots, for code that reclaims slots from the kernel.
     pub(crate) fn parts(&mut self) -> (&Umem, &mut Vec<u32>) {
         (&self.umem, &mut self.free)
     }
@@ -62,7 +64,7 @@ impl Slots {
         self.umem.frame_bytes()
     }
 
-    /// Number of free slots.
+    /// Returns the number of free slots.
     pub(crate) fn free(&self) -> usize {
         self.free.len()
     }
@@ -78,7 +80,7 @@ impl Slots {
         self.free.push(slot);
     }
 
-    /// The frame that the kernel has received at this address.
+    /// Makes the frame that the kernel has received at this address.
     pub(crate) fn received(&self, address: u64, length: u32) -> Frame {
         let slot = self.umem.frame_at(address);
         let start = (address - self.umem.address(slot)) as u32;
@@ -97,8 +99,8 @@ impl Slots {
 
     pub(crate) fn bytes(&self, frame: &Frame) -> &[u8] {
         let address = self.umem.address(frame.slot) + u64::from(frame.start);
-        // SAFETY: the frame is the only handle to its slot, which the kernel does not have as long as there
-        // is a frame.
+        // SAFETY: the frame is the only handle to its slot, which the kernel does not have while the frame
+        // exists.
         unsafe { self.umem.received(address, frame.length) }
     }
 
@@ -106,8 +108,8 @@ impl Slots {
     pub(crate) fn prefetch(&self, frame: &Frame) {
         let first = self.bytes(frame).as_ptr();
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: every x86-64 processor has the instruction. It is a hint that reads nothing visible to the
-        // program, and it accepts any address.
+        // SAFETY: every x86-64 processor has the instruction. It is a hint without visible effects, and it
+        // accepts any address.
         unsafe {
             use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             _mm_prefetch::<_MM_HINT_T0>(first.cast());
@@ -117,13 +119,13 @@ impl Slots {
     }
 
     pub(crate) fn bytes_mut(&mut self, frame: &mut Frame) -> &mut [u8] {
-        // SAFETY: the frame is the only handle to its slot, which the kernel does not have, and it is
+        // SAFETY: the frame is the only handle to its slot, which the kernel does not have, and the frame is
         // borrowed exclusively.
         let slot = unsafe { self.umem.for_sending(frame.slot) };
         &mut slot[frame.start as usize..][..frame.length as usize]
     }
 
-    /// Copies bytes into a free slot; `None` if there is none. They must fit.
+    /// Copies bytes into a free slot; `None` if there is none. The bytes must fit.
     #[inline]
     pub(crate) fn fill(&mut self, bytes: &[u8]) -> Option<Frame> {
         let slot = self.free.pop()?;

@@ -13,10 +13,10 @@ use super::reserve::Reservation;
 use crate::carrier::Carrier;
 use crate::driver::{SendErrors, TxPacket, UnreachableReport};
 
-/// Validity of a device's state. A check costs some hundred nanoseconds.
+/// How long a device's state is valid. A check costs a few hundred nanoseconds.
 const HOLDS_MS: u64 = 100;
 
-/// Why a packet has no frame.
+/// Why no frame can be made for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FramingError {
     /// The packet is longer than the device allows.
@@ -28,7 +28,7 @@ pub(crate) enum FramingError {
 }
 
 impl FramingError {
-    /// Counts a packet that was accepted and cannot be sent.
+    /// Counts a packet that was accepted but cannot be sent.
     pub(crate) fn count(self, errors: &mut SendErrors) {
         match self {
             FramingError::TooBig => errors.too_big += 1,
@@ -38,7 +38,7 @@ impl FramingError {
     }
 }
 
-/// A device, with our address and port on it.
+/// A device, with the address and port that the driver uses on it.
 pub(crate) struct Device {
     carrier: Carrier,
     interface: Interface,
@@ -63,7 +63,7 @@ impl fmt::Debug for Device {
 
 impl Device {
     /// Finds the device by its name or by the address, and binds the port (any free one if it is 0). If
-    /// `bind` has no address, the device's is used.
+    /// `bind` has no address, the device's address is used.
     pub(crate) fn open(
         carrier: Carrier,
         bind: SocketAddr,
@@ -88,7 +88,7 @@ impl Device {
         Device::with(carrier, interface, local, max_packet_bytes, reservation)
     }
 
-    /// The same device, address and port again, for another path of the same host.
+    /// Opens the same device, address and port again, for another path of the same host.
     pub(crate) fn duplicate(&self) -> Result<Device, LinkError> {
         let reservation = self.reservation.duplicate(self.carrier)?;
         Device::with(self.carrier, self.interface.clone(), self.local, self.max_packet_bytes, reservation)
@@ -138,7 +138,7 @@ impl Device {
         self.state.up
     }
 
-    /// Maximum bytes of an IP packet.
+    /// Returns the maximum bytes of an IP packet.
     pub(crate) fn mtu(&self) -> usize {
         self.state.mtu
     }
@@ -149,11 +149,11 @@ impl Device {
         self.reservation.max_packet(to).min(device).min(self.max_packet_bytes)
     }
 
-    /// Checks the device if its state has aged. `doubtful` forces the check: a call has failed in a way that
-    /// suggests a change.
+    /// Checks the device if its state has expired. `doubtful` forces the check: a call has failed in a way
+    /// that suggests a change.
     ///
     /// # Errors
-    /// The device is gone, for good: a new device of the same name is a different one.
+    /// The device is gone for good: a new device of the same name is a different device.
     pub(crate) fn refresh(&mut self, now_ms: u64, doubtful: bool) -> io::Result<()> {
         if self.gone {
             return Err(io::Error::from_raw_os_error(libc::ENODEV));
@@ -168,7 +168,7 @@ impl Device {
                     self.reservation.forget_paths();
                 }
                 if state.up != self.state.up {
-                    // Routes and neighbours are removed with the device, and may differ afterwards.
+                    // Routes and neighbours are removed with the device, and may be different afterwards.
                     self.neighbours.forget();
                 }
                 self.state = state;
@@ -183,7 +183,7 @@ impl Device {
         }
     }
 
-    /// The headers of the packet's frame.
+    /// Returns the headers of the packet's frame.
     pub(crate) fn headers(&mut self, packet: &TxPacket<'_>, now_ms: u64) -> Result<&Headers, FramingError> {
         if packet.to.is_ipv4() != self.local.is_ipv4() {
             return Err(FramingError::OtherVersion);
@@ -210,7 +210,7 @@ impl Device {
         self.reservation.poll_unreachable()
     }
 
-    /// The count [`DriverStats::network_errors`](crate::DriverStats::network_errors).
+    /// Returns the count [`DriverStats::network_errors`](crate::DriverStats::network_errors).
     pub(crate) fn network_errors(&self) -> u64 {
         self.reservation.network_errors()
     }
@@ -219,7 +219,7 @@ impl Device {
         self.reservation.link_mbps()
     }
 
-    /// A descriptor that shows an error while there are pending network reports.
+    /// Returns a descriptor that shows an error while network reports are pending.
     pub(crate) fn reports_fd(&self) -> BorrowedFd<'_> {
         self.reservation.as_fd()
     }

@@ -15,15 +15,15 @@ pub enum LinkError {
          (sudo setcap {setcap}+ep {program}), or use the UDP driver (--driver udp), which needs none"
     )]
     NoCapability {
-        /// The kind of path that was to be opened.
+        /// The kind of path to be opened.
         path: &'static str,
         /// The device.
         interface: String,
-        /// The required capabilities, as words of a sentence.
+        /// The required capabilities, as a phrase.
         capability: &'static str,
-        /// The same in setcap's format.
+        /// The required capabilities in setcap's format.
         setcap: &'static str,
-        /// The program that runs.
+        /// The running program.
         program: String,
     },
     /// There is no device of this name.
@@ -96,7 +96,7 @@ pub enum LinkError {
         /// Name and id of the program, as far as the kernel reports them.
         program: String,
     },
-    /// Another AF_XDP socket has the queue.
+    /// Another AF_XDP socket occupies the queue.
     #[error(
         "queue {queue} of {name} has another AF_XDP socket: end the process that has it, or name other queues"
     )]
@@ -135,8 +135,8 @@ pub enum LinkError {
         /// Needed, in KiB.
         kib: usize,
     },
-    /// Packets of the device's MTU do not fit a frame, and the kernel does not support packets in several
-    /// frames.
+    /// Packets of the device's MTU do not fit into a frame, and the kernel does not support packets in
+    /// several frames.
     #[error(
         "interface {name} has an MTU of {mtu}, and AF_XDP of this kernel takes {most} at most: lower it (ip link set {name} mtu \
          {most}), or run Linux 6.6"
@@ -155,7 +155,7 @@ pub enum LinkError {
         /// The device.
         name: String,
     },
-    /// Several endpoints were requested, and the kernel cannot choose among their rings.
+    /// Several endpoints were requested, and the kernel cannot select among their rings.
     #[error(
         "this kernel cannot steer the frames of {name} among several endpoints: set endpoints to 1, run Linux 4.13 or later, or \
          use the UDP driver (--driver udp)"
@@ -180,7 +180,7 @@ pub enum LinkError {
 }
 
 impl LinkError {
-    /// The error of a process that lacks these capabilities, for this path on a device.
+    /// Returns the error for a process that lacks these capabilities for this path on a device.
     pub(crate) fn no_capability(
         path: &'static str,
         interface: String,

@@ -1,8 +1,9 @@
-//! Ethernet frames around Homa packets: writes the headers of packets, and finds packets in frames.
+//! Ethernet frames around Homa packets: writes the headers of packets, and finds the packets in frames.
 //!
-//! The UDP checksum of sent frames is complete, or left to the kernel to finish. Over IPv4 it could be 0, for
-//! none. But Homa has no checksum of its own, and that of Ethernet ends at each switch, so only the UDP
-//! checksum protects a message's bytes from end to end. It costs a fraction of copying them.
+//! The UDP checksum of sent frames is either complete or left to the kernel to finish. Over IPv4 it could be
+//! omitted (0). But Homa has no checksum of its own, and Ethernet's protects a frame only up to the next
+//! switch, so only the UDP checksum protects a message end to end. It costs a fraction of the time of copying
+//! the bytes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
@@ -25,13 +26,13 @@ const VLAN_BYTES: usize = 4;
 const PROTOCOL_UDP: u8 = 17;
 const TYPE_IPV4: u16 = 0x0800;
 const TYPE_IPV6: u16 = 0x86dd;
-/// VLAN tags, of IEEE 802.1Q and 802.1ad.
+/// EtherTypes of VLAN tags: IEEE 802.1Q and 802.1ad.
 const TYPES_VLAN: [u16; 2] = [0x8100, 0x88a8];
-/// Bits of the IPv4 fragment field: more fragments, and the offset.
+/// Bits of the IPv4 fragment field: the more-fragments flag and the offset.
 const FRAGMENT_BITS: u16 = 0x3fff;
 
 impl Carrier {
-    /// The protocol number in the IP header.
+    /// Returns the protocol number in the IP header.
     pub(crate) fn protocol(self) -> u8 {
         match self {
             Carrier::Udp => PROTOCOL_UDP,
@@ -46,19 +47,19 @@ impl Carrier {
 pub(crate) struct Headers {
     bytes: [u8; HEADERS_MAX],
     length: usize,
-    /// Sum over the IPv4 header with zeros in the fields that differ.
+    /// Checksum sum over the IPv4 header with zeros in the fields that differ.
     ip_sum: u64,
-    /// Sum over the UDP header with zeros in the fields that differ.
+    /// Checksum sum over the UDP header with zeros in the fields that differ.
     udp_sum: u64,
-    /// Sum over the pseudo-header without the length.
+    /// Checksum sum over the pseudo-header without the length.
     pseudo_sum: u64,
     carrier: Carrier,
     ipv4: bool,
 }
 
 impl Headers {
-    /// Headers for packets from one address to another; each has an Ethernet address, an IP address and a UDP
-    /// port. `None` if their IP versions differ.
+    /// Builds headers for packets from one address to another; each consists of an Ethernet address, an IP
+    /// address and a UDP port. `None` if the IP versions differ.
     pub(crate) fn new(
         carrier: Carrier,
         (from_mac, from): (Mac, SocketAddr),
@@ -92,20 +93,20 @@ impl Headers {
     }
 
     /// Writes the headers of this packet to the front of `out` and returns their length, at most
-    /// [`HEADERS_MAX`]. The packet's own header and its payload follow on the wire.
+    /// [`HEADERS_MAX`]. On the wire, the Homa header and the payload follow.
     pub(crate) fn write(&self, packet: &TxPacket<'_>, out: &mut [u8; HEADERS_MAX]) -> usize {
         let length = self.write_unsummed(packet.priority, packet.len(), out);
         if self.carrier == Carrier::Udp {
             let at = length - UDP_BYTES;
             let behind_ip = (packet.len() + UDP_BYTES) as u16;
-            // The length counts twice: in the header and in the pseudo-header.
+            // The length counts twice: once in the UDP header and once in the pseudo-header.
             let mut total =
                 self.pseudo_sum + self.udp_sum + 2 * u64::from(behind_ip) + quick_sum(packet.header);
             let payload = quick_sum(packet.payload);
-            // After a header of odd length the bytes of all words are swapped; sums may be swapped at the end
-            // instead.
+            // After a header of odd length, the bytes of all payload words are swapped; swapping the sum
+            // instead gives the same result.
             total += if packet.header.len().is_multiple_of(2) { payload } else { payload.swap_bytes() >> 48 };
-            // 0 means no checksum; its complement is equivalent to the number 0.
+            // A checksum of 0 means none; its complement represents the same number.
             let checksum = match fold(total) {
                 0 => 0xffff,
                 checksum => checksum,
@@ -115,7 +116,7 @@ impl Headers {
         length
     }
 
-    /// Like [`Headers::write`] for `bytes` following bytes, but the UDP checksum covers only the
+    /// Like [`Headers::write`] for `bytes` bytes after the headers, but the UDP checksum covers only the
     /// pseudo-header and is not complemented: the kernel or the device adds the rest.
     pub(crate) fn write_unsummed(&self, priority: u8, bytes: usize, out: &mut [u8; HEADERS_MAX]) -> usize {
         *out = self.bytes;
@@ -144,7 +145,7 @@ impl Headers {
     }
 }
 
-/// The sum over addresses and protocol with which a UDP checksum begins; the length is missing.
+/// Returns the sum over addresses and protocol with which a UDP checksum begins, without the length.
 fn pseudo_sum(from: IpAddr, to: IpAddr) -> u64 {
     let of = |ip: IpAddr| match ip {
         IpAddr::V4(ip) => sum(0, &ip.octets()),
@@ -153,9 +154,9 @@ fn pseudo_sum(from: IpAddr, to: IpAddr) -> u64 {
     of(from) + of(to) + u64::from(PROTOCOL_UDP)
 }
 
-/// The sum over bytes, as [`sum`] computes it, reduced to 16 bits, in a quarter of the steps. Ones'
-/// complement sums are the same for any size and order of the words, except for the byte order of the result
-/// (RFC 1071).
+/// Computes the sum over bytes as [`sum`] does, reduced to 16 bits, in a quarter of the steps. Ones'
+/// complement sums do not depend on the size and order of the words, except that the byte order of the result
+/// follows that of the words (RFC 1071).
 fn quick_sum(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<4>();
     let mut total: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
@@ -174,18 +175,18 @@ pub(crate) struct FramedPacket {
     pub(crate) to: SocketAddr,
     /// Offset of the packet in the frame.
     pub(crate) start: usize,
-    /// Its length, as far as it is in the frame.
+    /// Length of the part of the packet that is in the frame.
     pub(crate) length: usize,
-    /// The byte of the IP header that carries its priority.
+    /// The byte of the IP header that carries the priority.
     pub(crate) dscp_byte: u8,
 }
 
 /// Why a frame carries no packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ParseError {
-    /// It is of another protocol, or a fragment; Homa makes no fragments.
+    /// The frame is of another protocol, or is a fragment, which Homa never sends.
     Foreign,
-    /// Its lengths contradict each other, a checksum is wrong, or it cannot have a valid sender.
+    /// The frame's lengths contradict each other, a checksum is wrong, or the sender cannot be valid.
     Damaged,
 }
 
@@ -202,7 +203,7 @@ pub(crate) struct ParseOptions {
     pub(crate) scope: u32,
 }
 
-/// Finds the Homa packet in a frame of any bytes.
+/// Finds the Homa packet in a frame. The frame may contain any bytes.
 pub(crate) fn parse(frame: &[u8], view: &ParseOptions) -> Result<FramedPacket, ParseError> {
     let mut ip_at = ETHERNET_BYTES;
     let mut ether_type = be16(frame, ip_at - 2).ok_or(ParseError::Foreign)?;
@@ -245,7 +246,7 @@ pub(crate) fn parse(frame: &[u8], view: &ParseOptions) -> Result<FramedPacket, P
 struct IpPart {
     from: IpAddr,
     to: IpAddr,
-    /// Offset in the frame, and length on the wire, of the part after the header.
+    /// Offset in the frame, and length on the wire, of everything after the header.
     start: usize,
     length: usize,
     dscp_byte: u8,
@@ -277,7 +278,7 @@ fn parse_ipv4(frame: &[u8], at: usize, view: &ParseOptions) -> Result<IpPart, Pa
     })
 }
 
-/// Extension headers are not parsed: no sender puts them in front of Homa.
+/// Parses an IPv6 header. Extension headers are not parsed: no sender puts them in front of Homa.
 fn parse_ipv6(frame: &[u8], at: usize, view: &ParseOptions) -> Result<IpPart, ParseError> {
     let header: &[u8; 40] = frame.get(at..).and_then(<[u8]>::first_chunk).ok_or(ParseError::Damaged)?;
     let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
@@ -301,7 +302,7 @@ fn parse_ipv6(frame: &[u8], at: usize, view: &ParseOptions) -> Result<IpPart, Pa
     })
 }
 
-/// Length of the datagram, header included, and the ports of sender and receiver.
+/// Returns the length of the datagram, header included, and the ports of sender and receiver.
 fn parse_udp(frame: &[u8], ip: &IpPart, view: &ParseOptions) -> Result<(usize, (u16, u16)), ParseError> {
     let field = |at| be16(frame, ip.start + at).ok_or(ParseError::Damaged);
     let (from, to, length, checksum) = (field(0)?, field(2)?, usize::from(field(4)?), field(6)?);
@@ -322,9 +323,9 @@ fn parse_udp(frame: &[u8], ip: &IpPart, view: &ParseOptions) -> Result<(usize, (
     Ok((length, (from, to)))
 }
 
-/// Whether the checksums around a packet are correct, if it is unknown whether they were verified or are
-/// still left to a device. The UDP checksum may be the unfinished one that the kernel leaves to a device:
-/// frames between the ends of a veth have it. [`parse`] has found the packet, in a complete frame without IP
+/// Verifies the checksums around a packet when it is unknown whether the kernel has verified them or has left
+/// them to a device. The UDP checksum may also be the unfinished one that the kernel leaves to a device, as
+/// in frames between the ends of a veth. [`parse`] must have found the packet, in a complete frame without IP
 /// options.
 pub(crate) fn checksums_fit(carrier: Carrier, frame: &[u8], found: &FramedPacket) -> bool {
     let udp_at = found.start - if carrier == Carrier::Udp { UDP_BYTES } else { 0 };

@@ -1,4 +1,4 @@
-//! Network devices: finding one, its addresses, and its state.
+//! Network devices: lookup, addresses, and state.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -14,11 +14,11 @@ pub(crate) struct Interface {
     pub(crate) index: u32,
     pub(crate) name: String,
     pub(crate) mac: Mac,
-    /// Loopback: its frames have no Ethernet addresses, and it needs no neighbours.
+    /// Whether this is loopback: its frames have no Ethernet addresses, and it needs no neighbours.
     pub(crate) loopback: bool,
 }
 
-/// A device as the kernel lists it.
+/// A device as listed by the kernel.
 #[derive(Clone, Debug, Default)]
 struct InterfaceEntry {
     name: String,
@@ -27,9 +27,9 @@ struct InterfaceEntry {
     addresses: Vec<IpAddr>,
 }
 
-/// Finds the device with this name or, without a name, with this address. Also returns the source address: if
-/// `local` is unspecified, the device's first address of its IP version, a global one before a link-local
-/// one.
+/// Finds the device with this name or, without a name, with this address. Also returns the source address. If
+/// `local` is unspecified, the source is the device's first address of its IP version, preferably a global
+/// one rather than a link-local one.
 pub(crate) fn find(named: Option<&str>, local: IpAddr) -> Result<(Interface, IpAddr), LinkError> {
     let all = list().map_err(|source| LinkError::System {
         name: named.unwrap_or("an interface").to_owned(),
@@ -76,13 +76,13 @@ fn choose(
     Ok((interface, local))
 }
 
-/// Whether a device has this address. Loopback has all of 127.0.0.0/8, whatever it lists.
+/// Whether a device has this address. Loopback has all of 127.0.0.0/8, regardless of the addresses it lists.
 fn has(device: &InterfaceEntry, ip: IpAddr) -> bool {
     let loopback = matches!(device.link, Some((_, libc::ARPHRD_LOOPBACK, _)));
     device.addresses.contains(&ip) || loopback && ip.is_ipv4() && ip.is_loopback()
 }
 
-/// The names of all devices in the calling thread's network namespace.
+/// Returns the names of all devices in the calling thread's network namespace.
 ///
 /// # Errors
 /// The kernel cannot list them.
@@ -90,12 +90,12 @@ pub fn names() -> io::Result<Vec<String>> {
     Ok(list()?.into_iter().map(|device| device.name).collect())
 }
 
-/// The name of the first device that lists this address.
+/// Returns the name of the first device that lists this address.
 pub(crate) fn device_with(ip: IpAddr) -> Option<String> {
     list().ok()?.into_iter().find(|device| device.addresses.contains(&ip)).map(|device| device.name)
 }
 
-/// All devices, in the kernel's order.
+/// Returns all devices, in the kernel's order.
 fn list() -> io::Result<Vec<InterfaceEntry>> {
     let mut head: *mut libc::ifaddrs = std::ptr::null_mut();
     // SAFETY: the call writes a pointer to a list that is freed below, or fails and writes nothing.
@@ -105,7 +105,7 @@ fn list() -> io::Result<Vec<InterfaceEntry>> {
     let mut all: Vec<InterfaceEntry> = Vec::new();
     let mut next = head;
     while !next.is_null() {
-        // SAFETY: not null, so an entry of the list, which does not change until it is freed.
+        // SAFETY: not null, so it is an entry of the list, which does not change until it is freed.
         let entry = unsafe { &*next };
         next = entry.ifa_next;
         // SAFETY: names in the list end with a zero byte.
@@ -114,22 +114,22 @@ fn list() -> io::Result<Vec<InterfaceEntry>> {
             all.push(InterfaceEntry { name, ..InterfaceEntry::default() });
             all.len() - 1
         });
-        // SAFETY: `ifa_addr` is null or an address of the length that its family has.
+        // SAFETY: `ifa_addr` is null or an address as long as its family requires.
         all[at].addresses.extend(unsafe { ip_of(entry.ifa_addr) });
-        // SAFETY: `ifa_addr` is null or an address of the length that its family has.
+        // SAFETY: `ifa_addr` is null or an address as long as its family requires.
         if let Some(link) = unsafe { link_of(entry.ifa_addr) } {
             all[at].link = Some(link);
         }
     }
-    // SAFETY: the list is from `getifaddrs`, freed once, and no reference into it is left.
+    // SAFETY: the list is from `getifaddrs`, is freed once, and no reference into it is left.
     unsafe { libc::freeifaddrs(head) };
     Ok(all)
 }
 
-/// The IP address in a socket address of any family.
+/// Returns the IP address in a socket address of any family.
 ///
 /// # Safety
-/// `address` is null or points to a socket address as long as its family needs.
+/// `address` is null or points to a socket address as long as its family requires.
 unsafe fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
     if address.is_null() {
         return None;
@@ -137,12 +137,12 @@ unsafe fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
     // SAFETY: not null, and every socket address begins with its family.
     match libc::c_int::from(unsafe { (*address).sa_family }) {
         libc::AF_INET => {
-            // SAFETY: the family says that it is this structure.
+            // SAFETY: the family identifies this structure.
             let v4 = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
             Some(IpAddr::V4(v4.sin_addr.s_addr.to_ne_bytes().into()))
         }
         libc::AF_INET6 => {
-            // SAFETY: the family says that it is this structure.
+            // SAFETY: the family identifies this structure.
             let v6 = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
             Some(IpAddr::V6(v6.sin6_addr.s6_addr.into()))
         }
@@ -150,16 +150,16 @@ unsafe fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
     }
 }
 
-/// Index, hardware type and address of a device, if this is a link-layer address.
+/// Returns the index, hardware type and address of a device, if this is a link-layer address.
 ///
 /// # Safety
-/// `address` is null or points to a socket address as long as its family needs.
+/// `address` is null or points to a socket address as long as its family requires.
 unsafe fn link_of(address: *const libc::sockaddr) -> Option<(u32, u16, Mac)> {
     // SAFETY: not null where it is read, and every socket address begins with its family.
     if address.is_null() || libc::c_int::from(unsafe { (*address).sa_family }) != libc::AF_PACKET {
         return None;
     }
-    // SAFETY: the family says that it is this structure.
+    // SAFETY: the family identifies this structure.
     let link = unsafe { address.cast::<libc::sockaddr_ll>().read_unaligned() };
     let [a, b, c, d, e, f, ..] = link.sll_addr;
     Some((link.sll_ifindex as u32, link.sll_hatype, [a, b, c, d, e, f]))
@@ -174,7 +174,8 @@ pub struct InterfaceState {
     pub up: bool,
 }
 
-/// The current state of the device with this index, queried through any socket of its network namespace.
+/// Returns the current state of the device with this index, queried through any socket of its network
+/// namespace.
 ///
 /// # Errors
 /// The device is gone (ENODEV), or the kernel cannot answer.
@@ -192,7 +193,7 @@ pub(crate) fn state(socket: BorrowedFd<'_>, index: u32) -> io::Result<InterfaceS
     Ok(InterfaceState { mtu: usize::try_from(mtu).unwrap_or(0), up: flags & libc::IFF_UP != 0 })
 }
 
-/// A device looked up by its name.
+/// A device looked up by name.
 #[derive(Clone, Debug)]
 pub struct NamedInterface {
     /// Its index.
@@ -203,7 +204,7 @@ pub struct NamedInterface {
     pub state: InterfaceState,
 }
 
-/// The device of this name in the calling thread's network namespace.
+/// Returns the device of this name in the calling thread's network namespace.
 ///
 /// # Errors
 /// There is no such device (ENODEV), or the kernel cannot answer.

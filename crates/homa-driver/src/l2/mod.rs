@@ -1,7 +1,7 @@
-//! Common parts of the drivers that send and receive a device's frames themselves: the frames, the device,
-//! the route to a peer, and the port that the kernel reserves for them.
+//! Code shared by the drivers that send and receive a device's frames themselves: the frames, the device, the
+//! route to a peer, and the port that the kernel reserves for them.
 //!
-//! The kernel remains the machine's network stack: it resolves addresses, chooses routes and receives ICMP
+//! The kernel remains the machine's network stack: it resolves addresses, selects routes and receives ICMP
 //! reports. This module queries it.
 
 pub(crate) mod clock;

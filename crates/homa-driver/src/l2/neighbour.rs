@@ -1,12 +1,12 @@
-//! The Ethernet address for the frames to each peer on a device.
+//! The Ethernet address to which frames for each peer are sent on a device.
 //!
-//! The kernel resolves addresses, by ARP and neighbour discovery, and chooses routers by its routes; this
-//! module caches its answers. An aged answer is queried again at its next use. The new address of a peer that
-//! moves is thus found, and peers without traffic cost nothing.
+//! The kernel resolves addresses (by ARP and neighbour discovery) and selects routers from its routes; this
+//! module caches its answers. An expired answer is queried again at its next use. So a peer's new Ethernet
+//! address is found after the peer moves, and peers without traffic cost nothing.
 //!
-//! The first packet to a peer waits for the answer, a few milliseconds at most. If it were lost, its RPC
-//! would wait for a RESEND's timeout, which is as long. But packets may claim to come from unused addresses,
-//! so the total wait has a budget.
+//! The first packet to a peer waits for the answer, a few milliseconds at most. If the packet were dropped
+//! instead, its RPC would wait for a RESEND timeout, which takes as long. But packets may claim to come from
+//! unused addresses, so the total wait is limited by a budget.
 
 use std::collections::HashMap;
 use std::io;
@@ -25,43 +25,43 @@ use super::netlink::{Neighbour, Netlink};
 use crate::carrier::Carrier;
 use crate::socket::set_option;
 
-/// The netlink group for changes of neighbours.
+/// The netlink multicast group for neighbour changes.
 const RTNLGRP_NEIGH: libc::c_int = 3;
 
-/// Maximum number of peers remembered. Beyond it all are dropped and queried again when used, at some system
+/// Maximum number of peers cached. Beyond it all are dropped and queried again when used, at a few system
 /// calls each.
 const PEERS_MAX: usize = 4_096;
 
-/// Validity of an answer. The kernel itself trusts a neighbour for 15 to 45 seconds after its last sign of
-/// life.
+/// How long an answer is valid. The kernel itself trusts a neighbour for 15 to 45 seconds after last hearing
+/// from it.
 const HOLDS_MS: u64 = 3_000;
 
-/// Validity of the answer that a peer cannot be reached.
+/// How long the answer that a peer cannot be reached is valid.
 const FAILURE_HOLDS_MS: u64 = 50;
 
-/// Maximum wait for one neighbour: on a working Ethernet an answer takes a small part of that.
+/// Maximum wait for one neighbour. On a working Ethernet an answer takes a small fraction of this.
 const WAIT: Duration = Duration::from_millis(4);
 
-/// Maximum time that may be spent waiting at once: for a hundred peers that answer, and several that do not.
+/// Maximum wait in one stretch: enough for a hundred peers that answer, and several that do not.
 const WAIT_BUDGET_US: u64 = 20_000;
 
-/// Microseconds of waiting that each millisecond adds to the budget: a fiftieth of the time.
+/// Microseconds added to the wait budget each millisecond: a fiftieth of the time.
 const WAIT_US_PER_MS: u64 = 20;
 
-/// Maximum time between two checks of a neighbour during a wait, with or without a change notice.
+/// Maximum time between two checks of a neighbour during a wait, even without a change notification.
 const LOOK: Duration = Duration::from_micros(500);
 
 /// A peer.
 #[derive(Debug)]
 struct Peer {
     to: SocketAddr,
-    /// `None` if the peer cannot be reached.
+    /// The frame headers; `None` if the peer cannot be reached.
     headers: Option<Headers>,
     mac: Mac,
     asked_ms: u64,
 }
 
-/// Headers for frames to peers. All sockets are of the network namespace in which this was made.
+/// Headers for frames to peers. All sockets belong to the network namespace in which this was created.
 #[derive(Debug)]
 pub(crate) struct Neighbours {
     carrier: Carrier,
@@ -69,13 +69,14 @@ pub(crate) struct Neighbours {
     /// Source address of frames.
     local: SocketAddr,
     netlink: Netlink,
-    /// Sends packets that make the kernel look for a neighbour, if the process may not request it directly.
+    /// Sends packets that make the kernel resolve a neighbour, for a process that may not request this
+    /// directly.
     knocker: Socket,
-    /// Subscribed to changes of the kernel's neighbours during a wait.
+    /// Subscribed to the kernel's neighbour changes during a wait.
     news: Socket,
     peers: Vec<Peer>,
     places: HashMap<SocketAddr, usize>,
-    /// Index of the last requested peer, which is usually the next one too.
+    /// Index of the last requested peer, which is usually the next one requested too.
     last: usize,
     budget_us: u64,
     budget_ms: u64,
@@ -108,11 +109,11 @@ impl Neighbours {
         })
     }
 
-    /// The headers of frames to this peer, or `None` while it cannot be reached on this device. `now_ms`: by
-    /// [`coarse_ms`](super::clock::coarse_ms).
+    /// Returns the headers of frames to this peer, or `None` while it cannot be reached on this device.
+    /// `now_ms` is the time by [`coarse_ms`](super::clock::coarse_ms).
     pub(crate) fn headers(&mut self, to: SocketAddr, now_ms: u64) -> Option<&Headers> {
         if self.peers.get(self.last).is_none_or(|peer| peer.to != to) {
-            // An index beyond the last peer means that there is none.
+            // An index beyond the last peer means none.
             self.last = self.places.get(&to).copied().unwrap_or(usize::MAX);
         }
         let old = self.peers.get(self.last);
@@ -129,13 +130,13 @@ impl Neighbours {
         self.peers.get(self.last)?.headers.as_ref()
     }
 
-    /// Drops all answers: routes or the device have changed.
+    /// Drops all answers, because routes or the device have changed.
     pub(crate) fn forget(&mut self) {
         self.peers.clear();
         self.places.clear();
     }
 
-    /// Stores an answer and makes its peer the last one.
+    /// Stores an answer and makes its peer the last requested one.
     fn remember(&mut self, to: SocketAddr, mac: Option<Mac>, now_ms: u64) {
         let from = (self.interface.mac, self.local);
         let headers = mac.and_then(|mac| Headers::new(self.carrier, from, (mac, to)));
@@ -153,7 +154,7 @@ impl Neighbours {
         self.peers.push(peer);
     }
 
-    /// The Ethernet address for a peer. `old`: its last address; `first`: the peer was unknown.
+    /// Resolves the Ethernet address for a peer. `old` is its last address; `first`: the peer was unknown.
     fn resolve(&mut self, to: SocketAddr, old: Option<Mac>, first: bool, now_ms: u64) -> Option<Mac> {
         #[cfg(test)]
         {
@@ -183,7 +184,7 @@ impl Neighbours {
             }
             Neighbour::Unknown => {
                 self.probe(hop);
-                // The old address is better than none while the kernel looks.
+                // While the kernel resolves, the old address is better than none.
                 old.or_else(|| self.wait_for(hop, now_ms))
             }
             Neighbour::Sought | Neighbour::Failed if first => {
@@ -198,15 +199,16 @@ impl Neighbours {
         }
     }
 
-    /// Makes the kernel look for a neighbour.
+    /// Makes the kernel resolve a neighbour.
     fn probe(&mut self, hop: IpAddr) {
-        // On such a request, IPv6 looks only if the device has a link-local address that is known to be
-        // unique, which takes seconds after it comes up. For a packet to be sent, the kernel looks from the
-        // packet's address.
+        // For such a request, IPv6 needs a link-local address of the device that is known to be unique, which
+        // takes seconds after the device comes up. For a packet to be sent, the kernel uses the packet's
+        // source address instead.
         if hop.is_ipv4() && self.netlink.probe(self.interface.index, hop).is_ok() {
             return;
         }
-        // The discard port: the neighbour drops the packet. Only the sending matters, not the content.
+        // The discard port: the neighbour drops the packet. Only the attempt to send matters, not the
+        // content.
         let mut discard = SocketAddr::new(hop, 9);
         if let SocketAddr::V6(discard) = &mut discard
             && discard.ip().is_unicast_link_local()
@@ -216,7 +218,7 @@ impl Neighbours {
         let _ = self.knocker.send_to(&[], &SockAddr::from(discard));
     }
 
-    /// Waits for a neighbour that the kernel looks for, as long as the budget allows.
+    /// Waits for a neighbour that the kernel is resolving, as long as the budget allows.
     fn wait_for(&mut self, hop: IpAddr, now_ms: u64) -> Option<Mac> {
         let earned = now_ms.saturating_sub(self.budget_ms).saturating_mul(WAIT_US_PER_MS);
         self.budget_us = self.budget_us.saturating_add(earned).min(WAIT_BUDGET_US);
@@ -243,10 +245,10 @@ impl Neighbours {
     }
 }
 
-/// Sets whether this socket receives changes of the kernel's neighbours.
+/// Subscribes this socket to the kernel's neighbour changes, or unsubscribes it.
 fn subscribe(socket: &Socket, on: bool) {
     let option = if on { libc::NETLINK_ADD_MEMBERSHIP } else { libc::NETLINK_DROP_MEMBERSHIP };
-    // Without the subscription the wait checks at intervals.
+    // Without the subscription, the wait polls at intervals.
     let _ = set_option(socket.as_fd(), libc::SOL_NETLINK, option, RTNLGRP_NEIGH);
 }
 
@@ -255,7 +257,7 @@ fn wait_readable(fd: BorrowedFd<'_>, most: Duration) {
     let most = Timespec { tv_sec: 0, tv_nsec: most.subsec_nanos().into() };
     if poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&most)).is_ok_and(|ready| ready > 0) {
         let mut news = [0_u8; 512];
-        // The rest of a longer message is cut off.
+        // The rest of a longer message is truncated.
         while recv(fd, &mut news, RecvFlags::DONTWAIT).is_ok_and(|(length, _)| length > 0) {}
     }
 }

@@ -1,9 +1,9 @@
-//! The place of a kernel-bypassing driver among the kernel's sockets.
+//! A kernel socket that reserves the port of a kernel-bypassing driver.
 //!
 //! The kernel sees the same frames as the driver. Without a socket at the port, or of the protocol, it would
 //! answer that the port or protocol is unreachable (ICMP), and another program could bind the port. A silent
-//! socket, whose filter drops everything, prevents both. The kernel also reports ICMP errors of packets from
-//! this port there, no matter who sent them.
+//! socket, whose filter drops everything, prevents both. The kernel also delivers ICMP errors about packets
+//! from this port to the silent socket, no matter who sent the packets.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,10 +13,10 @@ use crate::carrier::Carrier;
 use crate::driver::{TxPacket, UnreachableReport};
 use crate::socket::{BindError, PacketSocket, SocketConfig};
 
-/// Buffers of a socket that neither sends nor receives; the kernel rounds it up to its minimum.
+/// Buffer size of a socket that neither sends nor receives; the kernel rounds it up to its minimum.
 const BUFFER_BYTES: usize = 1;
 
-/// A port, or the protocol, that is bound and silent.
+/// A reserved port or protocol: its socket is bound and silent.
 pub(crate) struct Reservation {
     socket: PacketSocket,
     /// When reports were last read.
@@ -24,13 +24,13 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    /// Binds the port (any free one if it is 0), or over IP itself a further socket of the protocol.
+    /// Binds the port (any free one if it is 0), or directly over IP another socket of the protocol.
     pub(crate) fn open(carrier: Carrier, bind: SocketAddr) -> Result<Reservation, BindError> {
         Reservation::with(carrier, bind, false)
     }
 
-    /// A second reservation of the same port. Over UDP the kernel then passes a network report to one of
-    /// them, and over IP itself to all.
+    /// Makes a second reservation of the same port. Over UDP, the kernel then passes a network report to one
+    /// of the two sockets; directly over IP, to all.
     pub(crate) fn duplicate(&self, carrier: Carrier) -> Result<Reservation, BindError> {
         let local = self.local_addr();
         if carrier == Carrier::Udp {
@@ -46,7 +46,8 @@ impl Reservation {
             max_packet_bytes: usize::MAX,
             send_buffer_bytes: BUFFER_BYTES,
             receive_buffer_bytes: BUFFER_BYTES,
-            // Otherwise the kernel would cut merged datagrams for this socket before its filter drops them.
+            // Otherwise the kernel would segment merged datagrams for this socket before its filter drops
+            // them.
             segmentation: carrier == Carrier::Udp,
             max_segmented_bytes: crate::socket::MAX_SEGMENTED_BYTES,
             joins,
@@ -57,34 +58,34 @@ impl Reservation {
         Ok(Reservation { socket, asked_ms: 0 })
     }
 
-    /// The bound address, with its port.
+    /// Returns the bound address, with its port.
     pub(crate) fn local_addr(&self) -> SocketAddr {
         self.socket.local_addr()
     }
 
-    /// Implements [`Driver::max_packet`](crate::Driver::max_packet), by the kernel's route to the peer.
-    /// Routers' reports of narrower paths arrive through this socket.
+    /// Implements [`Driver::max_packet`](crate::Driver::max_packet), using the kernel's route to the peer.
+    /// Routers' reports of a smaller path MTU arrive through this socket.
     pub(crate) fn max_packet(&self, to: SocketAddr) -> usize {
         self.socket.max_packet(to)
     }
 
-    /// Notes packets sent from the port.
+    /// Records packets sent from the port.
     pub(crate) fn note_sent(&mut self, packets: &[TxPacket<'_>]) {
         self.socket.note_sent(packets);
     }
 
-    /// Drops the known path MTUs: the device's MTU has changed.
+    /// Forgets the known path MTUs, because the device's MTU has changed.
     pub(crate) fn forget_paths(&mut self) {
         self.socket.forget_paths();
     }
 
-    /// Speed of the link in Mbit/s, if the device reports it.
+    /// Returns the speed of the link in Mbit/s, if the device reports it.
     pub(crate) fn link_mbps(&self) -> Option<u32> {
         self.socket.link_mbps()
     }
 
-    /// Implements [`Driver::poll_unreachable`](crate::Driver::poll_unreachable). It queries the kernel once
-    /// per tick of the kernel's clock, so frequent calls cost next to nothing.
+    /// Implements [`Driver::poll_unreachable`](crate::Driver::poll_unreachable). It queries the kernel at
+    /// most once per tick of the kernel's clock, so frequent calls cost next to nothing.
     pub(crate) fn poll_unreachable(&mut self) -> Option<UnreachableReport> {
         if let Some(report) = self.socket.poll_unreachable() {
             return Some(report);
@@ -98,13 +99,13 @@ impl Reservation {
         self.socket.poll_unreachable()
     }
 
-    /// The count [`DriverStats::network_errors`](crate::DriverStats::network_errors).
+    /// Returns the count [`DriverStats::network_errors`](crate::DriverStats::network_errors).
     pub(crate) fn network_errors(&self) -> u64 {
         self.socket.stats().network_errors
     }
 }
 
-/// The descriptor shows an error while there are reports.
+/// The descriptor shows an error while reports are pending.
 impl AsFd for Reservation {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.fd()

@@ -1,9 +1,9 @@
-//! Several rings at one address (PACKET_FANOUT), and the program with which the kernel chooses a ring for a
+//! Several rings at one address (PACKET_FANOUT), and the program with which the kernel selects a ring for a
 //! frame.
 //!
-//! The program chooses by the RPC id, like the program of sockets at one address. It sees every frame of the
+//! The program selects by the RPC ID, like the program for sockets at one address. It sees every frame of the
 //! device, from its IP header on. Foreign frames may go to any ring, since each ring's filter drops them.
-//! Frames too short to have an id go to the first ring. The kernel numbers the sockets in the order in which
+//! Frames too short to have an ID go to the first ring. The kernel numbers the sockets in the order in which
 //! they joined.
 
 use std::io;
@@ -20,8 +20,8 @@ use crate::l2::LinkError;
 use crate::raw::program::ID_LOW_AT;
 use crate::socket::option;
 
-/// The number of the ring for a frame to this driver: half of the lower 32 bits of its RPC id, modulo the
-/// number of rings.
+/// Builds a program that returns the index of the ring for a frame to this driver: half of the lower 32 bits
+/// of its RPC ID, modulo the number of rings.
 fn build(carrier: Carrier, local: SocketAddr, rings: u32) -> [Instruction; 5] {
     let udp_bytes = if carrier == Carrier::Udp { 8 } else { 0 };
     [
@@ -33,7 +33,7 @@ fn build(carrier: Carrier, local: SocketAddr, rings: u32) -> [Instruction; 5] {
     ]
 }
 
-/// Lets the kernel choose among the rings of these drivers, which are bound to one address of one device.
+/// Makes the kernel select among the rings of these drivers, which are bound to one address of one device.
 pub(super) fn join(group: &[PacketDriver]) -> Result<(), LinkError> {
     let Some(first) = group.first() else { return Ok(()) };
     let refused = |step| {
@@ -48,7 +48,7 @@ pub(super) fn join(group: &[PacketDriver]) -> Result<(), LinkError> {
     // Kernels that do not support the flag for outgoing frames ignore it; each ring's filter drops those
     // frames.
     let kind = libc::PACKET_FANOUT_CBPF | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
-    // The kernel picks a number that no other group has, so that the drivers do not join a foreign group.
+    // The kernel picks an ID that no other group has, so that the drivers do not join a foreign group.
     let founding = (kind | libc::PACKET_FANOUT_FLAG_UNIQUEID) << 16;
     let founder = first.socket.as_fd();
     option::set(founder, level, libc::PACKET_FANOUT, founding as libc::c_int)

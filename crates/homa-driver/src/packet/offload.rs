@@ -1,5 +1,5 @@
-//! The header in front of a frame (`virtio_net_hdr`): work left to do on the frame, and the datagrams to cut
-//! it into.
+//! The header in front of a frame (`virtio_net_hdr`): work left to do on the frame, and the datagrams to
+//! segment it into.
 
 /// Bytes of the header.
 pub(super) const VNET_BYTES: usize = 10;
@@ -8,18 +8,18 @@ pub(super) const VNET_BYTES: usize = 10;
 const NEEDS_CHECKSUM: u8 = 1;
 /// `VIRTIO_NET_HDR_GSO_UDP_L4`
 const UDP_DATAGRAMS: u8 = 5;
-/// Mask of the kind, without the flag for ECN.
+/// Mask of the GSO type, without the ECN flag.
 const KIND_BITS: u8 = 0x7f;
 const UDP_BYTES: usize = 8;
 /// Offset of the checksum in a UDP header.
 const CHECKSUM_AT: u16 = 6;
 
-/// Work left to a device, or left undone because the frame passed no device.
+/// Work left to a device, or left undone because the frame passed through no device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Offload {
-    /// Bytes of payload in each datagram, if the frame stands for several UDP datagrams.
+    /// Bytes of payload in each datagram, if the frame represents several UDP datagrams.
     pub(super) segment: Option<usize>,
-    /// If the checksum is left to do: the length of all headers up to and including that of UDP.
+    /// The length of all headers up to and including the UDP header, if the checksum is still to be computed.
     pub(super) partial: Option<usize>,
 }
 
@@ -34,7 +34,7 @@ impl Offload {
         }
     }
 
-    /// The header as the kernel reads it. Segments require a checksum that is left to do.
+    /// Returns the header in the kernel's format. Segments require a checksum that is still to be computed.
     pub(super) fn bytes(&self) -> [u8; VNET_BYTES] {
         let mut bytes = [0; VNET_BYTES];
         let mut set = |at: usize, value: u16| bytes[at..at + 2].copy_from_slice(&value.to_ne_bytes());

@@ -1,9 +1,10 @@
-//! A program of the kernel's classic packet filter that selects the frames for the ring.
+//! A classic BPF program that selects the frames for the ring.
 //!
 //! The program sees a frame from its Ethernet header on, without a VLAN tag: the kernel removes the tag and
-//! keeps it as metadata. The program passes frames for this host (not those of other hosts or our own) and of
-//! no VLAN, which is another device. They must be of our protocol, to our address, unfragmented, and over UDP
-//! to our port. Other frames are left to the kernel's own stack, which sees every frame anyway.
+//! keeps it as metadata. The program passes frames addressed to this host, not those of other hosts or our
+//! own. Frames of a VLAN are dropped, since a VLAN is a different device. The frames must be unfragmented, of
+//! our protocol, to our address, and over UDP to our port. Other frames are left to the kernel's own stack,
+//! which sees every frame anyway.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -18,25 +19,26 @@ use crate::l2::frame::ETHERNET_BYTES;
 use crate::raw::program;
 
 const IP_AT: u32 = ETHERNET_BYTES as u32;
-/// The packet type of a frame that is for this host (PACKET_HOST).
+/// The packet type of frames addressed to this host (PACKET_HOST).
 const FOR_US: u32 = 0;
 const FRAGMENT_BITS: u32 = 0x3fff;
 /// Bits of a VLAN tag that identify the VLAN; 0 means none.
 const VLAN_BITS: u32 = 0xfff;
-/// More bytes than any frame has.
+/// More bytes than the longest frame has.
 const WHOLE: u32 = 0x4_0000;
 
-/// Continues if the loaded number is `k`; otherwise drops the frame.
+/// Continues if the loaded number is `k`; drops the frame otherwise.
 fn require_equal(k: u32) -> [Instruction; 2] {
     [Instruction { code: IF_EQUAL, if_true: 1, if_false: 0, k }, plain(RETURN_NUMBER, 0)]
 }
 
-/// The program for frames to this address and port. `filter` selects them by Homa port, over IP itself.
+/// Builds the program for frames to this address and port. Directly over IP, `filter` selects them by Homa
+/// port.
 pub(super) fn build(carrier: Carrier, local: SocketAddr, filter: Option<&ReceiveFilter>) -> Vec<Instruction> {
     let kind_at = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32;
     let vlan_at = (libc::SKF_AD_OFF + libc::SKF_AD_VLAN_TAG) as u32;
     let ether_type = if local.is_ipv4() { libc::ETH_P_IP } else { libc::ETH_P_IPV6 };
-    // The socket gets all frames of the device: check first what most foreign frames differ in.
+    // The socket receives all frames of the device, so first check what most foreign frames differ in.
     let mut program = vec![plain(LOAD_HALF, IP_AT - 2)];
     program.extend(require_equal(ether_type as u32));
     program.push(plain(LOAD_BYTE, kind_at));
@@ -77,7 +79,7 @@ pub(super) fn build(carrier: Carrier, local: SocketAddr, filter: Option<&Receive
             if let Some(program) = program::choose_by_port(program.clone(), filter) {
                 return program;
             }
-            // Too long: pass every packet; the receiver checks the ports itself.
+            // The program is too long: pass every packet; the receiver checks the ports itself.
         }
         (Carrier::Ip, None) => (),
     }

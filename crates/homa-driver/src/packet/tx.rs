@@ -1,14 +1,14 @@
-//! Sending: several frames in a system call, and runs of packets that share one frame, which the kernel cuts
-//! late.
+//! Sending: several frames per system call, and runs of packets that share one frame, which the kernel
+//! segments late.
 //!
-//! In front of each frame stands a header with the work left to the kernel (PACKET_VNET_HDR). A frame of
-//! several UDP datagrams is cut by the device or just before it. If the other end of a veth takes the frame
-//! whole, it is never cut. All packets in a frame share most of its cost. The UDP checksum is left to the
-//! kernel in the same way, which has the device compute it or computes it itself.
+//! In front of each frame is a header that describes the work left to the kernel (PACKET_VNET_HDR). A frame
+//! of several UDP datagrams is segmented by the device or just above it. If the other end of a veth accepts
+//! the frame whole, it is never segmented. All packets in a frame share most of its cost. In the same way,
+//! the UDP checksum is left to the kernel, which computes it or has the device compute it.
 //!
 //! A transmit ring in mapped memory (PACKET_TX_RING) was measured and rejected: a round trip took a sixth
-//! longer, and throughput in bursts of 32 packets was a third lower. It needs the same system call, and a
-//! buffer of pages in place of one piece.
+//! longer, and throughput in bursts of 32 packets was a third lower. It needs the same system call, and
+//! builds a buffer of several pages instead of one piece.
 
 use std::io;
 use std::mem;
@@ -27,13 +27,13 @@ use crate::socket::{MAX_SEGMENTED_BYTES, SentTimes, run_length};
 const TX_PACKETS: usize = 64;
 /// Maximum number of bytes that we put in front of packets.
 const FRONT_BYTES: usize = VNET_BYTES + HEADERS_MAX;
-/// Packets up to this length are copied behind their headers: the kernel takes longer for a further part than
-/// this copy takes.
+/// Packets up to this length are copied to after their headers. For the kernel, another part takes longer
+/// than the copy.
 const JOINED_BYTES: usize = 512;
-/// A lone packet is copied up to this length, since a single piece needs no structure that lists parts.
+/// A lone packet is copied up to this length, since a frame in one piece needs no structure that lists parts.
 const JOINED_ALONE_BYTES: usize = 2_048;
 const AREA_BYTES: usize = TX_PACKETS * (FRONT_BYTES + JOINED_BYTES) + JOINED_ALONE_BYTES;
-/// A header part for each frame, and header and payload of each packet.
+/// One header part per frame, plus header and payload of each packet.
 const PARTS: usize = 3 * TX_PACKETS;
 
 /// The sending socket, and the kernel's structures for one system call. Their pointers are valid only within
@@ -42,7 +42,7 @@ pub(super) struct Tx {
     socket: Socket,
     /// Whether runs of packets may share a frame.
     segment: bool,
-    /// The beginnings of all frames, one after another.
+    /// The beginnings of all frames, consecutively.
     area: Box<[u8; AREA_BYTES]>,
     parts: Box<[libc::iovec; PARTS]>,
     messages: Box<[libc::mmsghdr; TX_PACKETS]>,
@@ -58,11 +58,11 @@ unsafe impl Send for Tx {}
 /// The result of [`Tx::fill`].
 struct FilledRun {
     frames: usize,
-    /// Why the packet after these frames has no frame.
+    /// Why no frame was made for the packet after these frames.
     ended: Option<FramingError>,
 }
 
-/// Meaning of an error of the kernel.
+/// Meaning of an error returned by the kernel.
 enum SendRefusal {
     Again,
     /// There is no room now.
@@ -92,8 +92,8 @@ fn verdict(error: &io::Error) -> SendRefusal {
 }
 
 impl Tx {
-    /// `socket` is a packet socket with PACKET_VNET_HDR that is bound to its device and receives nothing.
-    /// `segment`: whether several packets may share a frame.
+    /// Prepares sending through `socket`, a packet socket with PACKET_VNET_HDR that is bound to its device
+    /// and receives nothing. `segment`: whether several packets may share a frame.
     pub(super) fn new(socket: Socket, segment: bool) -> Tx {
         let part = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         // SAFETY: all-zero bytes are a value of the structure: null pointers and zero lengths.
@@ -167,8 +167,8 @@ impl Tx {
                             continue;
                         }
                         refusal => {
-                            // The device has changed. Return the number of accepted packets now; report later
-                            // whether the device is gone.
+                            // The device has changed. Return the number of accepted packets now; the next
+                            // call reports whether the device is gone.
                             if let (Err(gone), 0) = (device.refresh(now_ms, true), taken) {
                                 return Err(gone);
                             }
@@ -194,7 +194,7 @@ impl Tx {
         Ok(taken)
     }
 
-    /// Fills the structures for frames with a prefix of `packets`.
+    /// Fills the structures for the frames of a prefix of `packets`.
     fn fill(&mut self, device: &mut Device, packets: &[TxPacket<'_>], now_ms: u64) -> FilledRun {
         let packets = &packets[..packets.len().min(TX_PACKETS)];
         let joined_bytes = if packets.len() == 1 { JOINED_ALONE_BYTES } else { JOINED_BYTES };
@@ -204,8 +204,8 @@ impl Tx {
         while let Some(first) = packets.get(next) {
             let run = if segment { run_length(&packets[next..], MAX_SEGMENTED_BYTES) } else { 1 };
             if run > 1 && first.len() > JOINED_BYTES {
-                // The kernel checks a lone packet against the device's MTU, but not the packets of a run. The
-                // check below reports a device that is gone.
+                // The kernel checks a lone packet against the device's MTU, but not the packets of a run. If
+                // the device is gone, the check below reports that.
                 let _ = device.refresh(now_ms, true);
             }
             let headers = match device.headers(first, now_ms) {
@@ -236,7 +236,7 @@ impl Tx {
                     part += 1;
                 }
             }
-            // Split off, so that no later borrow of the rest includes the bytes that the part points to.
+            // Split off so that no later borrow of the rest includes the bytes that the part points to.
             let (piece, rest) = area.split_at_mut(end);
             free = rest;
             self.parts[first_part] = part_of(piece);
@@ -250,7 +250,7 @@ impl Tx {
         FilledRun { frames, ended: None }
     }
 
-    /// Sends the first `frames` and returns how many the kernel accepted, at least one.
+    /// Sends the first `frames` frames and returns how many the kernel accepted, at least one.
     fn send_filled(&mut self, frames: usize, stats: &mut DriverStats) -> io::Result<usize> {
         stats.send_calls += 1;
         let fd = self.socket.as_raw_fd();

@@ -13,7 +13,7 @@ pub(crate) enum AddressFamily {
     Dual,
 }
 
-/// Room for a `sockaddr_in` or a `sockaddr_in6`.
+/// Space for a `sockaddr_in` or a `sockaddr_in6`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) union RawAddress {
@@ -64,28 +64,28 @@ impl RawAddress {
         size_of::<libc::sockaddr_in6>() as libc::socklen_t
     }
 
-    /// The address that the kernel wrote, of `length` bytes; mapped IPv4 is returned as IPv4. `None` if it is
-    /// of another family, or shorter than its family needs.
+    /// Returns the address that the kernel wrote, of `length` bytes; a mapped IPv4 address is returned as
+    /// IPv4. `None` if it is of another family, or shorter than its family requires.
     pub(crate) fn get(&self, length: libc::socklen_t) -> Option<SocketAddr> {
         let length = length as usize;
         if length < size_of::<libc::sa_family_t>() {
             return None;
         }
-        // SAFETY: every field of the union begins with the family and any bytes are a value of it.
+        // SAFETY: every field of the union begins with the family, and any bytes are valid for it.
         let family = libc::c_int::from(unsafe { self.family });
         if family == libc::AF_INET && length >= size_of::<libc::sockaddr_in>() {
-            // SAFETY: the family says that this field was written, and any bytes are a value of it.
+            // SAFETY: the family shows that this field was written, and any bytes are valid for it.
             let v4 = unsafe { self.v4 };
             let ip = v4.sin_addr.s_addr.to_ne_bytes().into();
             return Some(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into());
         }
         if family == libc::AF_INET6 && length >= size_of::<libc::sockaddr_in6>() {
-            // SAFETY: the family says that this field was written, and any bytes are a value of it.
+            // SAFETY: the family shows that this field was written, and any bytes are valid for it.
             let v6 = unsafe { self.v6 };
             let (ip, port) = (Ipv6Addr::from(v6.sin6_addr.s6_addr), u16::from_be(v6.sin6_port));
             return Some(match ip.to_ipv4_mapped() {
                 Some(ip) => SocketAddrV4::new(ip, port).into(),
-                // The flow label does not identify the peer; if kept, it would make two peers of one.
+                // The flow label does not identify the peer; if it were kept, one peer would appear as two.
                 None => SocketAddrV6::new(ip, port, 0, v6.sin6_scope_id).into(),
             });
         }

@@ -8,8 +8,8 @@ use super::linked::LinkedSocket;
 use crate::burst::RxBurst;
 use crate::driver::TxPacket;
 
-/// Index of the socket that reaches an address of this version; if none does, of the one that will count the
-/// failure.
+/// Returns the index of the socket that can send to an address of this version. If none can, returns the
+/// socket that counts the failure.
 pub(crate) fn socket_for<S: Borrow<LinkedSocket>>(sockets: &[S], to: IpAddr) -> usize {
     let reaches = |socket: &S| socket.borrow().main.local_addr().is_ipv4() == to.is_ipv4();
     sockets.iter().position(reaches).unwrap_or(0)
@@ -53,7 +53,7 @@ pub(crate) fn send<S: BorrowMut<LinkedSocket>>(
         return socket.borrow_mut().send(packets);
     }
     if packets.is_empty() {
-        // Each socket does its due work.
+        // Each socket performs its due work.
         sockets.iter_mut().try_for_each(|socket| socket.borrow_mut().send(packets).map(|_| ()))?;
     }
     let mut taken = 0;
@@ -68,7 +68,7 @@ pub(crate) fn send<S: BorrowMut<LinkedSocket>>(
                     break;
                 }
             }
-            // The next call returns the error again; this one must return the number of accepted packets.
+            // The next call returns the error again; this call must return the number of accepted packets.
             Err(error) if taken == 0 => return Err(error),
             Err(_) => break,
         }

@@ -1,8 +1,8 @@
 //! System calls on the packet path that bypass the C library.
 //!
-//! In the C library they are thread cancellation points, which cost each call two atomic operations in a
-//! multi-threaded process: 5 to 7 % of the time of two hosts that poll. Nothing cancels a thread that runs
-//! Rust.
+//! In the C library these calls are thread cancellation points, which cost each call two atomic operations in
+//! a multi-threaded process: 5 to 7 % of the time of two hosts that poll. Threads that run Rust are never
+//! cancelled.
 
 use std::os::fd::RawFd;
 

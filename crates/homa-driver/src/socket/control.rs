@@ -1,6 +1,6 @@
-//! Control messages: metadata of a datagram beside its bytes.
+//! Control messages: metadata that accompanies a datagram.
 
-/// Room for two control messages of an integer each: the maximum that these paths send or request with a
+/// Space for two control messages of one integer each: the maximum that these paths send or request with a
 /// datagram.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
@@ -10,7 +10,7 @@ pub(crate) struct Control<const BYTES: usize = 64> {
 
 /// Bytes in front of a control message's data.
 const HEADER_BYTES: usize = {
-    // SAFETY: computes with the length only.
+    // SAFETY: this only computes a length.
     (unsafe { libc::CMSG_LEN(0) }) as usize
 };
 
@@ -19,12 +19,12 @@ impl<const BYTES: usize> Control<BYTES> {
         Control { bytes: [0; BYTES] }
     }
 
-    /// Writes a message at `at`, which is 0 or the result of the last call, and returns its end.
+    /// Writes a message at `at`, which is 0 or the result of the last call, and returns the message's end.
     ///
     /// # Panics
-    /// There is no room; the callers' messages are of fixed sizes.
+    /// There is no room. Callers' messages have fixed sizes.
     pub(crate) fn put(&mut self, at: usize, level: libc::c_int, kind: libc::c_int, data: &[u8]) -> usize {
-        // SAFETY: computes with the length only.
+        // SAFETY: this only computes lengths.
         let (length, space) =
             unsafe { (libc::CMSG_LEN(data.len() as u32), libc::CMSG_SPACE(data.len() as u32)) };
         let end = at + space as usize;
@@ -40,8 +40,8 @@ impl<const BYTES: usize> Control<BYTES> {
         end
     }
 
-    /// Level, kind and data of each message in the first `length` bytes; ends at the first message that does
-    /// not fit.
+    /// Returns the level, type and data of each message in the first `length` bytes, up to the first message
+    /// that does not fit.
     pub(crate) fn messages(&self, length: usize) -> Messages<'_> {
         Messages { left: &self.bytes[..length.min(BYTES)] }
     }
@@ -58,21 +58,21 @@ impl<'a> Iterator for Messages<'a> {
         if self.left.len() < HEADER_BYTES {
             return None;
         }
-        // SAFETY: there are as many bytes as the structure has, it holds only integers, and the read may be
-        // unaligned.
+        // SAFETY: the slice is at least as long as the structure, which holds only integers, and the read may
+        // be unaligned.
         let header = unsafe { self.left.as_ptr().cast::<libc::cmsghdr>().read_unaligned() };
         #[allow(clippy::unnecessary_cast, reason = "the field's type differs between C libraries")]
         let length = header.cmsg_len as usize;
         let data = self.left.get(HEADER_BYTES..length)?;
-        // SAFETY: computes with the length only.
+        // SAFETY: this only computes a length.
         let space = unsafe { libc::CMSG_SPACE(data.len() as u32) } as usize;
         self.left = self.left.get(space..).unwrap_or_default();
         Some((header.cmsg_level, header.cmsg_type, data))
     }
 }
 
-/// The first of the three times of SO_TIMESTAMPING, which is the kernel's own. The third time is of a clock
-/// of the device, which cannot be compared with other clocks here.
+/// Returns the first of the three times of SO_TIMESTAMPING, which is the kernel's own. The third time is from
+/// the device's clock, which cannot be compared with the other clocks used here.
 pub(crate) fn software_time_ns(data: &[u8]) -> u64 {
     let word =
         |at: usize| data.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map(i64::from_ne_bytes);

@@ -24,7 +24,7 @@ pub enum BindError {
          once (sudo setcap cap_net_raw+ep {program}), or use the UDP driver (--driver udp), which needs none"
     )]
     NoCapability {
-        /// The program that runs.
+        /// The running program.
         program: String,
     },
     /// The UDP port of Linux Homa belongs to a socket that is not shared.
@@ -49,7 +49,7 @@ pub enum BindError {
     },
 }
 
-/// An address, without the port if it has none.
+/// Formats an address, without the port if the port is 0.
 fn shown(address: &SocketAddr) -> String {
     if address.port() == 0 { address.ip().to_string() } else { address.to_string() }
 }

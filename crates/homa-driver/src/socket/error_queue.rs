@@ -1,4 +1,4 @@
-//! Network reports of packets that did not arrive.
+//! Network reports about packets that did not arrive, and send times.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -20,9 +20,9 @@ pub(crate) enum Report {
 /// The kernel passed a datagram to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TxTimestamp {
-    /// Number of the datagram in the kernel's own count.
+    /// Number of the datagram, by the kernel's count.
     pub(crate) number: u32,
-    /// Time by the real-time clock in nanoseconds.
+    /// Real-time clock time in nanoseconds.
     pub(crate) at_ns: u64,
 }
 
@@ -34,28 +34,28 @@ pub(crate) struct NetworkError {
     pub(crate) cause: Cause,
     /// The part of the packet that the report quotes, from the Homa header on.
     pub(crate) quoted: QuotedHeader,
-    /// Whether this is the host's own report of a packet that it did not send: the call that was to send it
-    /// has failed as well.
+    /// Whether the report comes from this host, about a packet that it did not send. The call that was to
+    /// send it failed as well.
     pub(crate) local: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// No socket has the port: reported by the destination itself.
+    /// No socket has the port; reported by the destination itself.
     PortUnreachable,
     /// The destination does not support the protocol.
     ProtocolUnreachable,
     /// The packet is too big for a link on the path, or for the first one.
     TooBig {
-        /// Maximum packet of that link, in bytes with the IP header; 0 if it is not reported.
+        /// Maximum packet length of that link, in bytes with the IP header; 0 if it is not reported.
         mtu: usize,
     },
     /// Any other cause: no route, filtered, hop limit.
     Other,
 }
 
-/// The head of a refused packet, as far as the report quotes it: RFC 792 requires 8 bytes, Linux quotes more
-/// than a common header.
+/// The beginning of a refused packet, as far as the report quotes it. RFC 792 requires 8 bytes; Linux quotes
+/// more than a common header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct QuotedHeader {
     bytes: [u8; 28],
@@ -63,7 +63,7 @@ pub(crate) struct QuotedHeader {
 }
 
 impl QuotedHeader {
-    /// The quoted bytes.
+    /// Returns the quoted bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length.min(self.bytes.len())]
     }
@@ -76,12 +76,12 @@ impl QuotedHeader {
         quoted
     }
 
-    /// Source port of the Homa packet: the port of the process that sent it.
+    /// Returns the source port of the Homa packet: the port of the process that sent it.
     pub(crate) fn source_port(&self) -> Option<u16> {
         self.bytes().get(..2).map(|b| u16::from_be_bytes([b[0], b[1]]))
     }
 
-    /// Destination port and `sender_id` of the Homa packet.
+    /// Returns the destination port and `sender_id` of the Homa packet.
     pub(crate) fn port_and_id(&self) -> (Option<u16>, Option<u64>) {
         let bytes = self.bytes();
         let port = bytes.get(2..4).map(|b| u16::from_be_bytes([b[0], b[1]]));
@@ -90,14 +90,14 @@ impl QuotedHeader {
     }
 }
 
-/// Takes the oldest report from the socket, or `None` if there is none left.
+/// Takes the oldest report from the socket, or returns `None` if there is none left.
 ///
-/// Reports without an address or an ICMP origin are of no use and skipped.
+/// Reports without an address or an ICMP origin are useless and are skipped.
 pub(crate) fn take(fd: BorrowedFd<'_>) -> Option<Report> {
     loop {
         let mut address = RawAddress::empty();
-        // Room for the report (16 bytes) with the address of the router that sent it, or the times of a sent
-        // packet, and SO_RXQ_OVFL.
+        // Large enough for the report (16 bytes) with the address of the router that sent it, or for the
+        // times of a sent packet, and for SO_RXQ_OVFL.
         let mut control = Control::<256>::empty();
         let mut quoted = QuotedHeader::default();
         let mut part =
@@ -110,8 +110,8 @@ pub(crate) fn take(fd: BorrowedFd<'_>) -> Option<Report> {
         message.msg_iovlen = 1;
         message.msg_control = control.bytes.as_mut_ptr().cast();
         message.msg_controllen = control.bytes.len() as _;
-        // SAFETY: the descriptor is open while it is borrowed. Name, control and the one part point to as
-        // many bytes as they say, which live through the call. Quoted bytes beyond the part are cut off.
+        // SAFETY: the descriptor is open while it is borrowed. Name, control and the single part are passed
+        // with their correct lengths and live through the call. Quoted bytes beyond the part are truncated.
         let result = unsafe {
             libc::recvmsg(fd.as_raw_fd(), &raw mut message, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT)
         };
@@ -141,7 +141,7 @@ pub(crate) fn take(fd: BorrowedFd<'_>) -> Option<Report> {
     }
 }
 
-/// The report in the bytes of a control message.
+/// Parses the report in the data of a control message.
 fn extended_error(data: &[u8]) -> Option<libc::sock_extended_err> {
     if data.len() < size_of::<libc::sock_extended_err>() {
         return None;
@@ -151,14 +151,15 @@ fn extended_error(data: &[u8]) -> Option<libc::sock_extended_err> {
     Some(unsafe { data.as_ptr().cast::<libc::sock_extended_err>().read_unaligned() })
 }
 
-/// The cause of an error, and whether this host is the origin. `None` if it comes from neither ICMP nor this
-/// host.
+/// Returns the cause of an error, and whether this host is its origin. `None` if the error comes from neither
+/// ICMP nor this host.
 fn cause_of(error: libc::sock_extended_err) -> Option<(Cause, bool)> {
     let icmp = matches!(error.ee_origin, libc::SO_EE_ORIGIN_ICMP | libc::SO_EE_ORIGIN_ICMP6);
     if !icmp && error.ee_origin != libc::SO_EE_ORIGIN_LOCAL {
         return None;
     }
-    // Types and codes of RFC 792, and of RFC 4443, where an unknown protocol is an unrecognized next header.
+    // Types and codes are from RFC 792 and RFC 4443. The latter reports an unknown protocol as an
+    // unrecognized next header.
     let cause = match (error.ee_origin, error.ee_type, error.ee_code) {
         (libc::SO_EE_ORIGIN_ICMP, 3, 3) | (libc::SO_EE_ORIGIN_ICMP6, 1, 4) => Cause::PortUnreachable,
         (libc::SO_EE_ORIGIN_ICMP, 3, 2) | (libc::SO_EE_ORIGIN_ICMP6, 4, 1) => Cause::ProtocolUnreachable,

@@ -1,18 +1,18 @@
-//! DATA packets that a sender's kernel has merged for segmentation offload, and that no device divided. If
-//! both machines are guests of one host, such packets reach a raw socket whole. Linux Homa lays them out for
-//! its device to divide: the header without the segment's offset, then each segment: its offset, four bytes,
-//! and its part of the message (WIRE-20). Parts are equally long except the last.
+//! DATA packets that a sender's kernel has merged for segmentation offload, and that no device has segmented.
+//! If both machines are guests of one host, such packets reach a raw socket whole. Linux Homa lays them out
+//! for its device to segment: the header without the segment's offset, then the segments, each with its
+//! 4-byte offset followed by its part of the message (WIRE-20). All parts but the last have equal length.
 //!
-//! The length of the parts is not in the packet. A packet no longer than its device's maximum is never
-//! examined, whatever its contents: part of a message may look like an offset.
+//! The packet does not contain the length of the parts. A packet no longer than its device's maximum is never
+//! examined, whatever its contents, since part of a message may look like an offset.
 
-/// The header of DATA up to the segment's offset.
+/// Length of the DATA header up to the segment's offset.
 const HEADER_BYTES: usize = 52;
-/// A segment's offset in its message.
+/// Length of a segment's offset in its message.
 const OFFSET_BYTES: usize = 4;
 /// Offset of a packet's type, and the type of DATA.
 const TYPE: (usize, u8) = (11, 0x10);
-/// Offset of `doff`, and its value in DATA whose offset is that of its first segment.
+/// Offset of `doff`, and its value in DATA whose offset field belongs to the first segment.
 const DOFF: (usize, u8) = (12, 0xd0);
 
 /// Packets up to this length fit any device that carries IPv6 and IPv4, and are never examined.
@@ -29,7 +29,7 @@ pub(super) enum GroLayout {
     Unknown,
 }
 
-/// Determines the layout of a packet, given without its IP header, from a device whose maximum is
+/// Determines the layout of a packet, passed without its IP header, from a device whose maximum is
 /// `max_packet()` bytes.
 pub(super) fn layout_of(packet: &[u8], max_packet: impl FnOnce() -> Option<usize>) -> GroLayout {
     let has = |(at, value): (usize, u8)| packet.get(at) == Some(&value);
@@ -45,7 +45,7 @@ pub(super) fn layout_of(packet: &[u8], max_packet: impl FnOnce() -> Option<usize
     }
 }
 
-/// Whether consecutive offsets, starting from the first one, lie at every `segment` bytes.
+/// Whether there is a consecutive offset every `segment` bytes, starting from the first one.
 fn is_divided_by(packet: &[u8], segment: usize) -> bool {
     let offset = |at: usize| {
         let bytes = packet.get(at..at + OFFSET_BYTES)?;
@@ -65,8 +65,8 @@ fn is_divided_by(packet: &[u8], segment: usize) -> bool {
     true
 }
 
-/// Divides a merged packet, the first `length` bytes of `memory`, into packets that each have the header in
-/// front. Returns the distance from one packet to the next, and the end of the last packet. `None` if there
+/// Divides a merged packet, the first `length` bytes of `memory`, into packets that each begin with the
+/// header. Returns the distance from one packet to the next, and the end of the last packet. `None` if there
 /// is no room.
 pub(super) fn divide(memory: &mut [u8], length: usize, segment: usize) -> Option<(usize, usize)> {
     let count = (length - HEADER_BYTES).div_ceil(segment);
@@ -74,7 +74,7 @@ pub(super) fn divide(memory: &mut [u8], length: usize, segment: usize) -> Option
     if end > memory.len() {
         return None;
     }
-    // Start with the last segment: each moves back, to where no unmoved segment lies.
+    // Start with the last segment: each segment moves back, over segments that have already moved.
     for number in (1..count).rev() {
         let from = HEADER_BYTES + number * segment;
         let to = from + number * HEADER_BYTES;
@@ -91,7 +91,7 @@ mod tests {
     /// Longest Homa packet of a device with MTU 1500, over IPv4.
     const LONGEST: usize = 1_480;
 
-    /// A merged packet of `bytes` bytes of a message from `offset` on, in parts of `part`.
+    /// Returns a merged packet of `bytes` bytes of a message from `offset` on, in parts of `part` bytes.
     fn merged(offset: u32, bytes: usize, part: usize) -> Vec<u8> {
         let mut packet = vec![0; HEADER_BYTES];
         (packet[TYPE.0], packet[DOFF.0]) = (TYPE.1, DOFF.1);
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_merged_packet_of_linux_homa_is_divided() {
-        // WIRE-20: 13 full segments, as max_gso_size = 20000 makes them.
+        // WIRE-20: 13 full segments, the result of max_gso_size = 20000.
         let packet = merged(0, 13 * 1_424, 1_424);
         assert_eq!((packet.len(), layout(&packet)), (18_616, GroLayout::Every(1_428)));
         let mut memory = packet.clone();

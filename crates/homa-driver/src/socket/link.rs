@@ -8,8 +8,8 @@ use crate::l2::interface;
 
 const SYSFS: &str = "/sys/class/net";
 
-/// Speed in Mbit/s of the device that has this address; if the address is unspecified, of the default route's
-/// device. `None` if there is no such device, or it reports no meaningful speed.
+/// Returns the speed in Mbit/s of the device that has this address; if the address is unspecified, of the
+/// default route's device. `None` if there is no such device, or it reports no meaningful speed.
 pub(crate) fn link_mbps(local: IpAddr) -> Option<u32> {
     let device = if local.is_unspecified() {
         default_device(&fs::read_to_string("/proc/net/route").ok()?)?
@@ -19,8 +19,8 @@ pub(crate) fn link_mbps(local: IpAddr) -> Option<u32> {
     device_mbps(Path::new(SYSFS), &device)
 }
 
-/// The reported speed of a device, if it is hardware, or a VLAN or bond on hardware. Other devices (loopback,
-/// veth, bridges, tunnels) report none, or a meaningless number: veth always reports 10,000.
+/// Returns the reported speed of a device, if it is hardware, or a VLAN or bond on hardware. Other devices
+/// (loopback, veth, bridges, tunnels) report none, or a meaningless number: veth always reports 10,000.
 fn device_mbps(sysfs: &Path, device: &str) -> Option<u32> {
     let directory = sysfs.join(device);
     let kind = fs::read_to_string(directory.join("uevent")).unwrap_or_default();
@@ -28,12 +28,12 @@ fn device_mbps(sysfs: &Path, device: &str) -> Option<u32> {
     if !stacked && !directory.join("device").exists() {
         return None;
     }
-    // Reads -1, or fails, while the link is down and on many virtual machines.
+    // This reads -1, or fails, while the link is down and on many virtual machines.
     let speed: i64 = fs::read_to_string(directory.join("speed")).ok()?.trim().parse().ok()?;
     u32::try_from(speed).ok().filter(|&speed| speed > 0)
 }
 
-/// The device of the IPv4 default route with the lowest metric, from the text of `/proc/net/route`.
+/// Returns the device of the IPv4 default route with the lowest metric, from the text of `/proc/net/route`.
 fn default_device(routes: &str) -> Option<String> {
     let mut best: Option<(u32, &str)> = None;
     for line in routes.lines().skip(1) {
@@ -51,7 +51,7 @@ fn default_device(routes: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// A directory for one device, as in sysfs.
+    /// Creates a directory for one device, as in sysfs, and returns the speed read from it.
     fn device(name: &str, speed: &str, hardware: bool, uevent: &str) -> Option<u32> {
         let root = std::env::temp_dir().join(format!("homa-driver-link-{}-{name}", std::process::id()));
         let directory = root.join(name);

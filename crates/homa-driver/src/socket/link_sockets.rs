@@ -1,17 +1,17 @@
-//! Sockets at one address for sending only, one for each link.
+//! Sockets at one address that only send, one for each link.
 //!
-//! The kernel charges the unsent bytes of a link to the sending socket. With a socket for each link, a stuck
-//! link fills only its own socket, and packets on other links find room.
+//! The kernel charges the unsent bytes of a link to the sending socket. With a socket per link, a stuck link
+//! fills only its own socket, and there is room for packets on other links.
 //!
-//! Over UDP the sockets share the address of the main one (SO_REUSEPORT). The program that chooses among the
-//! main sockets of a group never chooses one of these: the kernel numbers sockets in the order in which they
-//! were bound, and these come last. Only a lone main socket has no program yet, and gets one when the first
-//! of these is bound. Packets that arrive in between, some microseconds, may go to the new socket, whose
-//! filter drops them: a loss like any other. Over raw IP every socket is offered all packets, and the filter
-//! drops those, too.
+//! Over UDP the sockets share the address of the main one (SO_REUSEPORT). The program that selects among the
+//! main sockets of a group never selects a link socket: the kernel numbers sockets in the order in which they
+//! were bound, and link sockets come last. A lone main socket has no such program yet, and gets one when the
+//! first link socket is bound. Packets that arrive in between, a few microseconds, may go to the new socket,
+//! whose filter drops them: a loss like any other. Over raw IP every socket is offered all packets, and the
+//! filter drops those too.
 //!
-//! The address is shared until the last of these sockets is closed. A child process that was forked in
-//! between has copies of them until it executes a program.
+//! The address is shared until the last of these sockets is closed. A child process that was forked in the
+//! meantime has copies of them until it calls exec.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -24,7 +24,7 @@ use super::{BindError, NetworkError, PacketSocket, SocketConfig, steer};
 use crate::carrier::Carrier;
 use crate::driver::{DriverStats, SentPacket, TxPacket, UnreachableReport};
 
-/// Maximum number of sockets beside the main one. Further links share the last of them.
+/// Maximum number of sockets in addition to the main one. Further links share the last of them.
 const LINK_SOCKETS_MAX: usize = 8;
 
 /// `SO_NETNS_COOKIE` (`asm-generic/socket.h`): a number that identifies the network namespace of a socket.
@@ -37,22 +37,22 @@ struct LinkSocket {
     stall: StallDetector,
 }
 
-/// The sending sockets of one main socket.
+/// The link sockets of one main socket.
 pub(super) struct LinkSockets {
     config: SocketConfig,
-    /// Whether the main socket is one of several at its address, among which a program chooses.
+    /// Whether the main socket is one of several at its address, among which a program selects.
     grouped: bool,
-    /// Whether the kernel reports when it passed packets to the device.
+    /// Whether the kernel reports when it passes packets to the device.
     stamp_sent: bool,
     all: Vec<LinkSocket>,
 }
 
-/// Outcome of offering packets to a link.
+/// Result of offering packets to a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SendOutcome {
-    /// Packets that its socket accepted, or that were refused for a reason of their own.
+    /// Number of packets that the link's socket accepted, or that were refused for reasons of their own.
     pub(super) taken: usize,
-    /// Whether the rest found no room at a stuck link, so that no packet is to wait for it.
+    /// Whether there was no room for the rest on a stuck link, so that later packets must not wait for it.
     pub(super) stuck: bool,
 }
 
@@ -66,7 +66,7 @@ impl LinkSockets {
     ) -> Result<LinkSockets, BindError> {
         let mut bind = main.local;
         if config.carrier == Carrier::Ip {
-            // For raw IP the kernel returns the protocol number as the port.
+            // For raw IP, the kernel returns the protocol number as the port.
             bind.set_port(0);
         }
         let joins = config.carrier == Carrier::Udp;
@@ -98,7 +98,7 @@ impl LinkSockets {
     /// Opens a socket for one more link.
     fn add(&mut self, main: &PacketSocket, link: Link) -> Result<(), BindError> {
         let mut socket = PacketSocket::open(&self.config)?;
-        // The sending thread may be in another network namespace than the host.
+        // The sending thread may be in a different network namespace from the host.
         if namespace_of(socket.fd()) != namespace_of(main.fd()) {
             return Err(BindError::NotLocal(main.local));
         }
@@ -117,20 +117,20 @@ impl LinkSockets {
         let stats = self.stats();
         self.all.clear();
         if self.config.joins && !self.grouped {
-            // No other socket may join it. The call cannot fail: the option is supported.
+            // No other socket may join it any more. The call cannot fail: the option is supported.
             let _ = main.socket.set_reuse_port(false);
         }
         stats
     }
 
-    /// Index of the socket for this link; of a shared one if none can be opened.
+    /// Returns the index of the socket for this link, or of a shared socket if none can be opened.
     fn index_of(&mut self, main: &PacketSocket, link: Link) -> usize {
         let known = |all: &[LinkSocket]| all.iter().position(|link_socket| link_socket.link == link);
         if let Some(index) = known(&self.all) {
             return index;
         }
         if self.all.len() < LINK_SOCKETS_MAX {
-            // Descriptors or memory may be short for now.
+            // Descriptors or memory may be temporarily exhausted.
             let _ = self.add(main, link);
         }
         known(&self.all).unwrap_or(self.all.len() - 1)
@@ -157,7 +157,7 @@ impl LinkSockets {
             link_socket.stall.refused(now_ns, taken > 0)
         };
         for (other, link_socket) in self.all.iter_mut().enumerate() {
-            // The kernel gives network reports to any of the sockets at an address.
+            // The kernel gives a network report to any one of the sockets at an address.
             if other != index {
                 link_socket.socket.note_sent(&packets[..taken]);
             }
@@ -179,7 +179,7 @@ impl LinkSockets {
         over
     }
 
-    /// The longest packet to a peer, by the network reports to these sockets.
+    /// Returns the length of the longest packet to a peer, by the network reports to these sockets.
     pub(super) fn max_packet(&self, to: std::net::SocketAddr) -> usize {
         self.all.iter().map(|link_socket| link_socket.socket.max_packet(to)).min().unwrap_or(usize::MAX)
     }
@@ -204,7 +204,7 @@ impl LinkSockets {
         self.all.iter_mut().find_map(|link_socket| link_socket.socket.poll_sent())
     }
 
-    /// Makes the kernel report when it passes later packets to the device.
+    /// Makes the kernel report when it passes each later packet to the device.
     pub(super) fn stamp_sent(&mut self) {
         self.stamp_sent = true;
         for link_socket in &mut self.all {
@@ -226,13 +226,13 @@ impl LinkSockets {
     }
 }
 
-/// Identifies the network namespace of a socket. Kernels before 5.14 do not support this; the result is then
-/// 0.
+/// Returns a number that identifies the network namespace of a socket, or 0 on kernels before 5.14, which do
+/// not support this.
 fn namespace_of(fd: BorrowedFd<'_>) -> u64 {
     let mut cookie = 0_u64;
     let mut length = size_of::<u64>() as libc::socklen_t;
     // SAFETY: the descriptor is open while it is borrowed, and the kernel writes at most `length` bytes to
-    // `cookie`, which is as long.
+    // `cookie`, which is `length` bytes long.
     let result = unsafe {
         libc::getsockopt(
             fd.as_raw_fd(),
@@ -245,10 +245,10 @@ fn namespace_of(fd: BorrowedFd<'_>) -> u64 {
     if result == 0 { cookie } else { 0 }
 }
 
-/// For each socket, whether less than half of its send buffer is in use.
+/// Returns for each socket whether less than half of its send buffer is in use.
 fn have_room(fds: &[BorrowedFd<'_>]) -> Vec<bool> {
     let mut entries: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::OUT)).collect();
-    // If the call fails, no socket has room.
+    // If the call fails, every socket counts as full.
     let _ = poll(&mut entries, Some(&Timespec::default()));
     entries.iter().map(|entry| entry.revents().contains(PollFlags::OUT)).collect()
 }

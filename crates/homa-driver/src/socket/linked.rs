@@ -1,12 +1,12 @@
 //! A [`PacketSocket`] whose packets wait only for their own link.
 //!
-//! While there is room, all packets go through the one socket, and links are not looked up. If the socket
-//! accepts nothing for a while and this host has peers behind several links, each link gets a socket of its
-//! own ([`LinkSockets`]). If a link then accepts nothing, packets that find no room on it are lost, as at any
-//! full queue; packets on other links continue. The other sockets are closed when no link is stuck and all
-//! have room.
+//! While there is room, all packets go through the main socket, and links are not looked up. If the main
+//! socket accepts nothing for a while and this host has peers behind several links, each link gets a socket
+//! of its own ([`LinkSockets`]). If a link then accepts nothing, packets for which it has no room are lost,
+//! as at any full queue; packets on other links continue. The link sockets are closed when no link is stuck
+//! and all sockets have room.
 //!
-//! A host with peers behind one link only waits for that link without limit.
+//! A host whose peers are all behind one link waits for that link without limit.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,15 +18,15 @@ use super::stall::{LOOK_NS, RETRY_NS, StallDetector};
 use super::{BindError, NetworkError, PacketSocket, SocketConfig};
 use crate::driver::{DriverStats, SentPacket, TxPacket, UnreachableReport};
 
-/// Time without further attempts after further sockets could not be opened. Possible causes: no descriptors,
-/// a privilege that was dropped, or a sending thread in another network namespace than the host.
+/// Delay before the next attempt after link sockets could not be opened. Possible causes: no descriptors, a
+/// dropped privilege, or a sending thread in a different network namespace from the host.
 const OPEN_AGAIN_NS: u64 = 100_000_000;
 
-/// A main socket, and while a link is stuck, further sockets for sending.
+/// A main socket and, while a link is stuck, additional sockets for sending.
 pub(crate) struct LinkedSocket {
     pub(crate) main: PacketSocket,
     config: SocketConfig,
-    /// Whether the socket is one of several at its address, among which a program chooses.
+    /// Whether the socket is one of several at its address, among which a program selects.
     grouped: bool,
     stamp_sent: bool,
     links: Links,
@@ -35,9 +35,9 @@ pub(crate) struct LinkedSocket {
     refusals: StallDetector,
     /// Whether packets were refused since the main socket last accepted all.
     full: bool,
-    /// When the next call is due although no packet arrives.
+    /// When the next call is due even if no packet arrives.
     due_ns: Option<u64>,
-    /// End of the time without attempts to open further sockets.
+    /// Earliest time of the next attempt to open link sockets.
     alone_until_ns: u64,
     /// Origin of all times.
     start: Instant,
@@ -57,7 +57,7 @@ impl LinkedSocket {
         Ok(group.into_iter().map(|socket| LinkedSocket::new(socket, config, count > 1)).collect())
     }
 
-    /// Uses a socket that is open already.
+    /// Uses a socket that is already open.
     pub(crate) fn with(main: PacketSocket, config: &SocketConfig) -> LinkedSocket {
         LinkedSocket::new(main, config, false)
     }
@@ -103,11 +103,11 @@ impl LinkedSocket {
         if !self.leave_main(&packets[taken..], taken > 0) {
             return Ok(taken);
         }
-        // The next call returns the error again; this one must return the number of accepted packets.
+        // The next call returns the error again; this call must return the number of accepted packets.
         Ok(taken + self.send_by_link(&packets[taken..]).unwrap_or(0))
     }
 
-    /// Handles packets that found no room in the main socket. Returns whether packets are sent by link from
+    /// Handles packets for which the main socket had no room. Returns whether packets are sent by link from
     /// now on.
     fn leave_main(&mut self, refused: &[TxPacket<'_>], taken: bool) -> bool {
         let now_ns = self.now_ns();
@@ -156,8 +156,7 @@ impl LinkedSocket {
                 self.due_ns = Some(now_ns + RETRY_NS);
                 break;
             }
-            // Packets behind these do not wait for a link that accepts nothing. RESEND recovers the dropped
-            // ones.
+            // Later packets do not wait for a link that accepts nothing. RESEND recovers the dropped ones.
             let dropped = run.len() - offered.taken;
             self.counted.send_errors.link_stuck += dropped as u64;
             taken += dropped;
@@ -205,7 +204,7 @@ impl LinkedSocket {
         report.or_else(|| self.link_sockets.as_mut()?.poll_unreachable())
     }
 
-    /// Takes the oldest report that was not taken yet: see [`PacketSocket::share_reports`].
+    /// Returns the oldest report not returned yet: see [`PacketSocket::share_reports`].
     pub(crate) fn take_shared_report(&mut self) -> Option<NetworkError> {
         let report = self.main.take_shared_report();
         report.or_else(|| self.link_sockets.as_mut()?.take_shared_report())

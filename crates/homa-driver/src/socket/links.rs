@@ -1,36 +1,37 @@
-//! The link through which packets to a peer leave, by the kernel's routes.
+//! The link through which packets to a peer leave, according to the kernel's routes.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::l2::netlink::Netlink;
 
-/// Maximum number of peers remembered. Beyond it all are dropped and looked up again when used.
+/// Maximum number of peers cached. Beyond it all are dropped and looked up again when used.
 const PEERS_MAX: usize = 4_096;
 
-/// Validity of an answer that decides the socket of a packet. Routes change seldom, but packets of a wrong
-/// link may be dropped.
+/// How long an answer is valid that decides the socket of a packet. Routes seldom change, but packets sent to
+/// the wrong link may be dropped.
 const AGE_NS: u64 = 1_000_000_000;
 
-/// Validity of an answer for the question whether there are several links, which matters less.
+/// How long an answer is valid for the question whether there are several links, for which accuracy matters
+/// less.
 const ROUGH_AGE_NS: u64 = 60 * AGE_NS;
 
-/// Maximum number of look-ups in one call for the question whether there are several links: some hundred
-/// microseconds. Further ones are done later.
+/// Maximum number of lookups in one call that determines whether there are several links: a few hundred
+/// microseconds. The rest are done later.
 const LOOK_UPS: usize = 64;
 
-/// A link, as the index of its device. Peers without a route share [`NO_LINK`].
+/// A link, identified by the index of its device. Peers without a route share [`NO_LINK`].
 pub(super) type Link = u32;
 
 pub(super) const NO_LINK: Link = 0;
 
-/// The links of peers. A look-up that is not remembered costs some system calls, so there is none while the
-/// socket has room for all packets.
+/// The links of peers. A lookup that is not cached costs a few system calls, so none is made while the socket
+/// has room for all packets.
 #[derive(Debug)]
 pub(super) struct Links {
     local: IpAddr,
     known: HashMap<IpAddr, (Link, u64)>,
-    /// Whether there are several links, the number of peers then, and the time of the answer.
+    /// Whether there are several links, the number of peers at that time, and the time of the answer.
     several: Option<(bool, usize, u64)>,
 }
 
@@ -39,7 +40,8 @@ impl Links {
         Links { local, known: HashMap::new(), several: None }
     }
 
-    /// The link of packets to this peer. For a route over several devices it is the kernel's first one.
+    /// Returns the link of packets to this peer. For a multipath route, this is the first device that the
+    /// kernel lists.
     pub(super) fn link_of(&mut self, to: SocketAddr, now_ns: u64) -> Link {
         match to {
             SocketAddr::V6(to) if to.scope_id() != 0 => to.scope_id(),
@@ -67,7 +69,7 @@ impl Links {
         self.known.insert(to, (link, now_ns));
     }
 
-    /// Whether packets to these peers leave through more than one link. The answer is remembered for a while.
+    /// Whether packets to these peers leave through more than one link. The answer is cached for a while.
     pub(super) fn use_several_links(
         &mut self,
         peers: impl ExactSizeIterator<Item = SocketAddr>,

@@ -10,16 +10,16 @@ use super::option;
 use crate::carrier::Carrier;
 use crate::l2::netlink::Netlink;
 
-/// Maximum number of paths remembered. Beyond it all are dropped and looked up again when used. Each look-up
-/// costs a few system calls; a host with more peers than this at a time has other costs.
+/// Maximum number of paths cached. Beyond it all are dropped and looked up again when used. Each lookup costs
+/// a few system calls, which do not matter to a host with more peers than this.
 const PATHS_MAX: usize = 4_096;
 
 /// Assumed if the kernel has no route: the MTU that every IPv6 link must carry (RFC 8200), and that IPv4
-/// links do carry.
+/// links carry in practice.
 const UNKNOWN_MTU_BYTES: usize = 1_280;
 
-/// Minimum MTU that is believed of an IPv4 path, as the kernel's `min_pmtu`: narrower links fragment beneath
-/// IP.
+/// Minimum MTU accepted for an IPv4 path, as with the kernel's `min_pmtu`: links with a smaller MTU fragment
+/// below IP.
 const LEAST_V4_MTU_BYTES: usize = 552;
 
 /// Path MTUs by the peer's IP address: that of the route and its device, or less if routers reported less for
@@ -37,12 +37,13 @@ impl PathMtus {
         PathMtus { carrier, local, mtus: HashMap::new() }
     }
 
-    /// Length in bytes of the largest Homa packet, header included, that the path to the peer carries.
+    /// Returns the length in bytes of the largest Homa packet, header included, that the path to the peer
+    /// carries.
     pub(crate) fn max_packet(&mut self, to: SocketAddr) -> usize {
         self.get(to) - self.carrier.overhead_bytes(to.ip())
     }
 
-    /// Path MTU to the peer in bytes, IP header included.
+    /// Returns the path MTU to the peer in bytes, IP header included.
     fn get(&mut self, to: SocketAddr) -> usize {
         if let Some(&mtu) = self.mtus.get(&to.ip()) {
             return mtu;
@@ -53,8 +54,8 @@ impl PathMtus {
     }
 
     /// Handles a refusal: a packet of `packet_bytes` was too big for the path to this peer, or the network
-    /// reported that packets are. Queries the kernel again, and believes the refusal if the kernel's number
-    /// does not explain it.
+    /// reported that packets are too big. Queries the kernel again, and believes the refusal only if the
+    /// kernel's MTU does not explain it.
     pub(crate) fn refused(&mut self, to: SocketAddr, packet_bytes: Option<usize>) {
         let known = self.mtus.remove(&to.ip());
         let now = self.get(to);
@@ -68,8 +69,8 @@ impl PathMtus {
         }
     }
 
-    /// Handles a router's report that a link of the path carries packets of `mtu` bytes, IP header included;
-    /// 0 if it did not say.
+    /// Handles a router's report that a link of the path carries packets of at most `mtu` bytes, IP header
+    /// included; 0 if the router reported no MTU.
     pub(crate) fn narrow(&mut self, to: SocketAddr, mtu: usize) {
         let least = if to.is_ipv4() { LEAST_V4_MTU_BYTES } else { UNKNOWN_MTU_BYTES };
         let mtu = mtu.max(least);
@@ -78,7 +79,7 @@ impl PathMtus {
         }
     }
 
-    /// The peers whose paths are known, without their ports and scopes.
+    /// Returns the peers whose paths are known, without their ports and scopes.
     pub(crate) fn peers(&self) -> impl ExactSizeIterator<Item = SocketAddr> {
         self.mtus.keys().map(|&ip| SocketAddr::new(ip, 0))
     }
@@ -95,7 +96,7 @@ impl PathMtus {
     }
 }
 
-/// The MTU of the route to this peer, or `None` if there is no route.
+/// Returns the MTU of the route to this peer, or `None` if there is no route.
 fn ask_kernel(local: IpAddr, to: SocketAddr) -> Option<usize> {
     // Containers may lack netlink sockets.
     let Ok(mut netlink) = Netlink::open() else { return ask_socket(local, to) };
@@ -104,15 +105,15 @@ fn ask_kernel(local: IpAddr, to: SocketAddr) -> Option<usize> {
         SocketAddr::V6(to) if to.scope_id() != 0 => Some(to.scope_id()),
         _ => None,
     };
-    // The route may depend on the source; if there is none from it, the route without a source is the best
-    // estimate.
+    // The route may depend on the source; if there is none from this source, the route without a source is
+    // the best estimate.
     let mtu = netlink.mtu_to(to.ip(), from, scope).or_else(|_| netlink.mtu_to(to.ip(), None, scope)).ok()?;
     let longest = if to.is_ipv4() { usize::from(u16::MAX) } else { mtu };
     Some(mtu.min(longest)).filter(|&mtu| mtu > Carrier::Udp.overhead_bytes(to.ip()))
 }
 
-/// The same from a connected UDP socket, which knows its route; connecting it sends nothing. Its answer
-/// includes path MTUs that the kernel has accepted from reports.
+/// Like [`ask_kernel`], but queries a connected UDP socket, which knows its route; connecting sends nothing.
+/// The answer includes path MTUs that the kernel has accepted from reports.
 fn ask_socket(local: IpAddr, to: SocketAddr) -> Option<usize> {
     let socket = Socket::new(Domain::for_address(to), Type::DGRAM.cloexec(), Some(Protocol::UDP)).ok()?;
     if !local.is_unspecified() && local.is_ipv4() == to.is_ipv4() {
@@ -141,7 +142,7 @@ mod tests {
     fn loopback_tells_its_devices_mtu() {
         let device: usize = std::fs::read_to_string("/sys/class/net/lo/mtu").unwrap().trim().parse().unwrap();
         let mut paths = PathMtus::new(Carrier::Udp, LOCAL);
-        // The kernel reports no more than the IPv4 length field holds.
+        // The kernel reports at most what the IPv4 length field can hold.
         assert_eq!(paths.get(peer(9)), device.min(65_535));
         assert_eq!(paths.mtus.len(), 1);
     }
@@ -180,7 +181,7 @@ mod tests {
 
     #[test]
     fn no_route_is_answered_with_what_every_link_carries() {
-        // The kernel does not connect a socket to broadcast unless the socket is allowed to broadcast.
+        // The kernel does not connect a socket to a broadcast address unless the socket may broadcast.
         let mut paths = PathMtus::new(Carrier::Udp, LOCAL);
         assert_eq!(paths.get("255.255.255.255:9".parse().unwrap()), UNKNOWN_MTU_BYTES);
         assert!(paths.mtus.is_empty(), "a route may come later");

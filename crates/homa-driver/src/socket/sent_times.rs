@@ -1,9 +1,9 @@
-//! Times at which the kernel passed packets to the device, which it reports on the error queue of the sending
-//! socket.
+//! Times at which the kernel passed packets to the device. The kernel reports them on the error queue of the
+//! sending socket.
 //!
-//! The kernel identifies a datagram by a counter of its own, and only a successful call is certain to have
-//! raised the counter. After each failed call the count is therefore restarted, and outstanding times are
-//! given up.
+//! The kernel identifies a datagram by its own counter, and only after a successful call is it certain that
+//! the counter was incremented. The counter is therefore restarted after each failed call, and outstanding
+//! times are given up.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,20 +13,20 @@ use super::error_queue::{self, Report, TxTimestamp};
 use super::option;
 use crate::driver::{SentPacket, TxPacket};
 
-/// Maximum number of datagrams with outstanding times. Bounds the memory if a kernel reports none, because
-/// its device has none.
+/// Maximum number of datagrams with outstanding times. Bounds the memory if the kernel reports none, because
+/// the device does not support it.
 const AWAITED_MAX: usize = 1_024;
 
-/// Sent packets whose times a socket is to report.
+/// Sent packets for which the socket will report times.
 #[derive(Debug, Default)]
 pub(crate) struct SentTimes {
-    /// Other flags of SO_TIMESTAMPING set on the socket; `None` if send times are off.
+    /// Other SO_TIMESTAMPING flags set on the socket; `None` if send times are off.
     others: Option<libc::c_uint>,
-    /// Whether the kernel's count is unknown.
+    /// Whether the kernel's counter is unknown.
     stale: bool,
     /// The kernel's number of the first outstanding datagram.
     first: u32,
-    /// The packets of each outstanding datagram; empty if their time was already reported.
+    /// The packets of each outstanding datagram; empty if its time was already reported.
     awaited: VecDeque<Vec<SentPacket>>,
     reported: VecDeque<SentPacket>,
 }
@@ -34,7 +34,7 @@ pub(crate) struct SentTimes {
 impl SentTimes {
     /// Enables send times on the socket for later packets, in addition to the SO_TIMESTAMPING flags `others`.
     pub(crate) fn enable(&mut self, fd: BorrowedFd<'_>, others: libc::c_uint) -> io::Result<()> {
-        // The kernel starts its count when the option changes from unset to set.
+        // The kernel restarts its counter when the option changes from unset to set.
         set(fd, others)?;
         let sent = libc::SOF_TIMESTAMPING_TX_SOFTWARE
             | libc::SOF_TIMESTAMPING_SOFTWARE
@@ -49,7 +49,7 @@ impl SentTimes {
         Ok(())
     }
 
-    /// To be called before each call that sends.
+    /// Prepares for a call that sends; must be called before each one.
     pub(crate) fn before_send(&mut self, fd: BorrowedFd<'_>) {
         if let (Some(others), true) = (self.others, self.stale) {
             // If the socket refuses, there are no times; nothing else is lost.
@@ -57,7 +57,7 @@ impl SentTimes {
         }
     }
 
-    /// Notes that the call sent datagrams; `datagrams` has the number of packets in each.
+    /// Records that the call sent datagrams; `datagrams` has the number of packets in each.
     pub(crate) fn sent(&mut self, mut packets: &[TxPacket<'_>], datagrams: &[u8]) {
         if self.others.is_none() {
             return;
@@ -73,7 +73,7 @@ impl SentTimes {
         }
     }
 
-    /// Notes that the call failed, or left a datagram for want of room.
+    /// Records that the call failed, or left out a datagram for lack of room.
     pub(crate) fn failed(&mut self) {
         self.stale = true;
     }
@@ -89,12 +89,12 @@ impl SentTimes {
         }
     }
 
-    /// Whether to read the error queue: no reported packet is left, and times are outstanding.
+    /// Whether to read the error queue: all reported packets were returned, and times are outstanding.
     pub(crate) fn wants_more(&self) -> bool {
         self.reported.is_empty() && !self.awaited.is_empty()
     }
 
-    /// Reads the kernel's reports if times are outstanding; for a socket without other reports.
+    /// Reads the kernel's reports if times are outstanding. For a socket without other reports.
     pub(crate) fn read_reports_if_due(&mut self, fd: BorrowedFd<'_>) {
         while self.wants_more() {
             match error_queue::take(fd) {
@@ -146,7 +146,7 @@ mod tests {
             all.push((sent.priority, sent.at_ns));
         }
         assert_eq!(all, [(1, 70), (2, 70), (0, 60)]);
-        // After a failure, ignore reports that may be of another datagram.
+        // After a failure, ignore reports that may concern another datagram.
         times.failed();
         times.before_send(socket.as_fd());
         times.note_reported(TxTimestamp { number: 2, at_ns: 80 });

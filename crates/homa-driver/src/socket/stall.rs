@@ -1,24 +1,24 @@
 //! Detects a stuck path out of the host: its socket accepts nothing, and it is unknown when it will.
 //!
-//! Times are nanoseconds of any clock that does not go back.
+//! Times are nanoseconds of any monotonic clock.
 
 const MS: u64 = 1_000_000;
 
-/// A path that accepts not one packet for this time is stuck. A link of 2.4 Mbit/s sends a packet of 1,500
-/// bytes in this time. A slower one delays the packets of all others for longer than their RESEND takes.
+/// A path that accepts no packet for this long is stuck. A link of 2.4 Mbit/s sends a packet of 1,500 bytes
+/// in this time. A slower link would delay everyone else's packets beyond their RESEND timeout.
 const STUCK_AFTER_NS: u64 = 5 * MS;
 
-/// A stuck path is free again if it has room and nothing was refused for this time. A full queue accepts a
+/// A stuck path is free again if it has room and nothing was refused for this long. A full queue accepts a
 /// packet now and then; if it counted as free each time, packets on other links would wait for it again.
 const FREE_AFTER_NS: u64 = 100 * MS;
 
-/// Time until refused packets are offered again if poll(2) does not report room.
+/// Time until refused packets are offered again, if poll(2) does not report room.
 pub(super) const RETRY_NS: u64 = MS;
 
-/// Interval of checking the paths while packets use several.
+/// Interval between checks of the paths while packets use several.
 pub(super) const LOOK_NS: u64 = FREE_AFTER_NS;
 
-/// Recent refusals of one path.
+/// Detects a stall from the recent refusals of one path.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StallDetector {
     /// Time of the first refusal since the path last accepted a packet.
@@ -28,10 +28,10 @@ pub(super) struct StallDetector {
 }
 
 impl StallDetector {
-    /// Notes that the path refused a packet, after accepting others of the same call if `taken`. Returns
-    /// whether it is stuck.
+    /// Records that the path refused a packet; `taken`: after accepting others of the same call. Returns
+    /// whether the path is stuck.
     pub(super) fn refused(&mut self, now_ns: u64, taken: bool) -> bool {
-        // No packet was offered in between: nothing is known of that time.
+        // No packet was offered in between, so nothing is known about that time.
         let lapsed = self.last_ns.is_none_or(|last_ns| now_ns.saturating_sub(last_ns) >= FREE_AFTER_NS);
         if taken || lapsed {
             self.since_ns = Some(now_ns);
@@ -42,7 +42,7 @@ impl StallDetector {
         self.stuck
     }
 
-    /// Notes that the path accepted all packets offered. A stuck path stays stuck until
+    /// Records that the path accepted all packets offered. A stuck path stays stuck until
     /// [`StallDetector::is_over`] returns true.
     pub(super) fn note_accepted_all(&mut self) {
         self.since_ns = None;

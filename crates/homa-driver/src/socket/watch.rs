@@ -1,11 +1,11 @@
-//! Polling several descriptors as one.
+//! Polls several descriptors as one.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::event::epoll::{CreateFlags, EventData, EventFlags, add, create};
 
-/// A descriptor that is readable if any of these is.
+/// Returns a descriptor that is readable if any of these is.
 pub(crate) fn watch_all(fds: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
     let epoll = create(CreateFlags::CLOEXEC)?;
     for fd in fds {

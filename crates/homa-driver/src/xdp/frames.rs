@@ -24,7 +24,7 @@ pub(crate) const SEND_FRAMES: u32 = 512;
 /// Bytes in front of a received frame that the kernel reserves for programs (`XDP_PACKET_HEADROOM`).
 pub(crate) const HEADROOM_BYTES: usize = 256;
 
-/// Places of a fill ring that are filled together.
+/// Number of fill ring entries that are filled together.
 const REFILL: u32 = 32;
 
 #[derive(Debug)]
@@ -38,14 +38,14 @@ pub(crate) struct XdpPort {
 }
 
 impl XdpPort {
-    /// Number of receive queues of a device.
+    /// Returns the number of receive queues of a device.
     pub(crate) fn queues_of(device: &NamedInterface) -> u32 {
         let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))
             .or_else(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)));
         socket.map_or(1, |socket| queues::receive_queues(socket.as_fd(), &device.name))
     }
 
-    /// Opens a device. `first`: a device that already uses the same slots.
+    /// Opens a device. `first` is a device that already uses the same slots.
     pub(crate) fn open(
         device: &NamedInterface,
         slots: &mut Slots,
@@ -112,7 +112,7 @@ impl XdpPort {
         count
     }
 
-    /// Fills the empty places of each fill ring if there are at least `least`.
+    /// Fills the empty entries of each fill ring if there are at least `least`.
     fn refill(&mut self, slots: &mut Slots, least: u32) {
         for queue in &mut self.queues {
             if queue.missing < least {
@@ -130,7 +130,7 @@ impl XdpPort {
             });
             queue.missing -= count;
             if wake {
-                // A device that is down looks at the ring when it is up again.
+                // A device that is down reads the ring when it is up again.
                 let _ = queue.socket.kick_receive();
             }
         }
@@ -138,7 +138,7 @@ impl XdpPort {
 
     /// Puts a frame into the transmit ring.
     pub(crate) fn send(&mut self, slots: &mut Slots, frame: Frame) -> Result<(), Frame> {
-        // One queue only, so that frames keep their order.
+        // Only one queue is used, so that frames keep their order.
         let queue = &mut self.queues[0];
         if queue.socket.send.room(1) == 0 {
             reap(queue, slots);
@@ -153,7 +153,7 @@ impl XdpPort {
         Ok(())
     }
 
-    /// Makes the kernel send, and takes back slots of frames that were sent.
+    /// Makes the kernel send, and reclaims the slots of frames that were sent.
     pub(crate) fn flush(&mut self, slots: &mut Slots) {
         let queue = &mut self.queues[0];
         if !queue.unseen {
@@ -162,8 +162,8 @@ impl XdpPort {
         queue.socket.send.publish();
         match queue.kick(&mut self.stats.send_calls) {
             Ok(KickOutcome::Done | KickOutcome::Later) => (),
-            // The ring holds these frames until the device is up again, or for good; frames that no longer
-            // fit are refused.
+            // The ring holds these frames until the device is up again, possibly forever; frames for which
+            // there is no room left are refused.
             Ok(KickOutcome::Down) | Err(_) => self.stats.refused += 1,
         }
         reap(queue, slots);
@@ -179,13 +179,13 @@ impl XdpPort {
     }
 }
 
-/// Takes back the slots of frames that were sent.
+/// Reclaims the slots of frames that were sent.
 fn reap(queue: &mut Queue, slots: &mut Slots) {
     let (umem, free) = slots.parts();
     queue.completions.with(|completions| completions.take(umem, 0, free));
 }
 
-/// Attaches the program at the place of the mode, or where the device supports it.
+/// Attaches the program as the mode specifies, or in the best mode that the device supports.
 fn attach_to(
     program: &OwnedFd,
     device: &NamedInterface,

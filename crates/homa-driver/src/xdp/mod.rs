@@ -2,13 +2,13 @@
 //! and a network in Linux.
 //!
 //! The device runs a program on each frame. The program passes frames for this driver's address and port to a
-//! socket of the frame's receive queue. All other frames continue into the kernel, so that the device serves
-//! it as before. The program stays attached for as long as the driver lives, and ends with the process,
-//! however the process ends. Frames lie in memory that kernel and process share. If the device supports it,
-//! the device itself reads and writes them there.
+//! socket of the frame's receive queue. All other frames continue into the kernel, so the device serves the
+//! kernel as before. The program stays attached while the driver lives, and is detached when the process
+//! ends, however it ends. Frames lie in memory shared by the kernel and the process. If the device supports
+//! it, the device itself reads and writes them there.
 //!
 //! Opening a driver requires the capabilities CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and Linux 5.11. A
-//! device can have only one program of this kind, so only one process can use it.
+//! device can have only one such program, so only one process can use it.
 
 pub(crate) mod frames;
 mod open;
@@ -48,7 +48,7 @@ use send::Sender;
 use sole_or_shared::SoleOrShared;
 use umem::Umem;
 
-/// Time until the next call of the kernel if it had no room for the packets in a transmit ring.
+/// Time until the kernel is called again if it had no room for the packets in a transmit ring.
 const RETRY_NS: u64 = 20_000;
 
 /// How to set up an [`XdpDriver`].
@@ -56,29 +56,29 @@ const RETRY_NS: u64 = 20_000;
 pub struct XdpConfig {
     /// The device; `None`, the default: the device that has the address of `bind`.
     pub interface: Option<String>,
-    /// Address to receive at and send from, one of the device's. If unspecified, as by default, it is the
-    /// device's first address of this IP version. Port 0 means any free UDP port; over IP itself the port is
-    /// ignored.
+    /// Address to receive at and send from, one of the device's. If it is unspecified (the default), the
+    /// device's first address of this IP version is used. Port 0 means any free UDP port; directly over IP
+    /// the port is ignored.
     pub bind: SocketAddr,
-    /// Whether packets travel in UDP, the default, or in IP itself (protocol 146).
+    /// Whether packets travel in UDP (the default) or directly in IP (protocol 146).
     pub carrier: Carrier,
-    /// Receive queues to take packets from; `None`, the default: all. Packets of an omitted queue are lost:
-    /// the device must be set to steer them elsewhere (`ethtool -X`, `ethtool -N`).
+    /// Receive queues to take packets from; `None`, the default: all. Packets of an omitted queue are lost,
+    /// so the device must be configured to steer them elsewhere (`ethtool -X`, `ethtool -N`).
     pub queues: Option<Vec<u32>>,
-    /// Where the program runs. On a veth, generic mode takes three quarters of the round trip of native mode
-    /// and carries a third more packets. But a datagram that the other end of a veth left to the device to
-    /// cut (UDP_SEGMENT) is cut in native mode only. In generic mode it arrives uncut, cannot be told apart,
-    /// and is dropped and counted ([`DriverStats::truncated`]).
+    /// Where the program runs. On a veth, a round trip in generic mode takes three quarters of one in native
+    /// mode, and generic mode carries a third more packets. But a datagram that the other end of a veth left
+    /// to the device to segment (UDP_SEGMENT) is segmented only in native mode. In generic mode it arrives
+    /// whole, cannot be recognized, and is dropped and counted ([`DriverStats::truncated`]).
     pub mode: XdpMode,
     /// Whether the device itself reads and writes the frames: `Some(true)` requires it, `Some(false)` forbids
     /// it, and `None`, the default, uses it if possible.
     pub zero_copy: Option<bool>,
-    /// Frames of each queue for the kernel to receive into; rounded up to a power of two. 2,048 by default,
-    /// since unscheduled bytes arrive without a grant: this holds some 45 KB from each of 64 peers at once at
-    /// an MTU of 1500. All frames are used in turn, so more frames are colder in the caches: 4,096 made a
-    /// round trip 10 % longer than 64 do.
+    /// Frames per queue for the kernel to receive into; rounded up to a power of two. 2,048 by default, since
+    /// unscheduled bytes arrive without a grant: this holds about 45 KB from each of 64 peers at once at an
+    /// MTU of 1500. All frames are used in turn, so with more frames each is colder in the caches: a round
+    /// trip with 4,096 frames was 10 % longer than with 64.
     pub receive_frames: u32,
-    /// Further frames that users may keep, for all drivers of a group together; packets beyond this number
+    /// Additional frames that users may keep, for all drivers of a group together; packets beyond this number
     /// are copied. 2,048 by default.
     pub kept_frames: u32,
     /// Cap on [`Driver::max_packet`] in bytes for any path; none by default.
@@ -102,23 +102,23 @@ impl Default for XdpConfig {
 }
 
 impl XdpConfig {
-    /// The number of frames as the kernel accepts it.
+    /// Returns the number of frames as the kernel accepts it.
     fn receive_frames(&self) -> u32 {
         self.receive_frames.clamp(64, 1 << 20).next_power_of_two()
     }
 }
 
-/// Homa over the frames of a device, as the [module](self) describes.
+/// Homa over the frames of a device, as described in the [module](self).
 pub struct XdpDriver {
-    /// The program stays attached while any driver of the group has this. It is dropped first, so that the
-    /// kernel gets frames that arrive during the shutdown.
+    /// The program stays attached while any driver of the group holds this. It is dropped first, so that
+    /// frames arriving during the shutdown go to the kernel.
     _attachment: Arc<Attachment>,
     queues: Vec<Queue>,
     /// An epoll descriptor for all queues and network reports.
     poll: OwnedFd,
     receiver: Receiver,
     sender: Sender,
-    /// Outlives the sockets.
+    /// Declared after the sockets so that it outlives them.
     umem: Arc<Umem>,
     device: Device,
     refuser: IcmpReporter,
@@ -145,13 +145,13 @@ impl XdpDriver {
         Ok(XdpDriver::open_group(config, 1)?.remove(0))
     }
 
-    /// Like [`XdpDriver::open`], for `count` drivers of one address and port, at least 1, each with a socket
-    /// at every queue. A frame goes to the driver whose number is half of the lower 32 bits of its RPC id,
-    /// modulo their number. In generic mode that requires Linux 6.15; before it, all packets of a queue go to
-    /// one driver, and those of the next queue to the next driver.
+    /// Like [`XdpDriver::open`], for `count` drivers (at least 1) at one address and port, each with a socket
+    /// on every queue. A frame goes to the driver numbered (lower 32 bits of the RPC ID / 2) modulo `count`.
+    /// In generic mode this requires Linux 6.15; on older kernels, all packets of a queue go to one driver,
+    /// and those of the next queue to the next driver.
     ///
-    /// The drivers share their frames and belong together: if one is dropped, frames in its rings are lost to
-    /// the others.
+    /// The drivers share their frames and belong together: if one is dropped, the frames in its rings are
+    /// lost to the others.
     ///
     /// # Errors
     /// See [`LinkError`].
@@ -198,13 +198,13 @@ impl XdpDriver {
         Ok(group)
     }
 
-    /// Whether packets travel in UDP or in IP itself.
+    /// Returns whether packets travel in UDP or directly in IP.
     #[must_use]
     pub fn carrier(&self) -> Carrier {
         self.device.carrier()
     }
 
-    /// The name that the device had when it was opened.
+    /// Returns the name that the device had when it was opened.
     #[must_use]
     pub fn interface(&self) -> &str {
         &self.device.interface().name
@@ -222,13 +222,13 @@ impl XdpDriver {
         self.queues.iter().all(Queue::is_zero_copy)
     }
 
-    /// Number of receive queues that packets are taken from.
+    /// Returns the number of receive queues that packets are taken from.
     #[must_use]
     pub fn queues(&self) -> usize {
         self.queues.len()
     }
 
-    /// Frames that bursts and users hold now, over all drivers of a group.
+    /// Returns the number of frames that bursts and users currently hold, over all drivers of a group.
     #[must_use]
     pub fn held_frames(&self) -> u32 {
         self.umem.held()
@@ -304,7 +304,7 @@ impl Driver for XdpDriver {
     }
 }
 
-/// The queues that the configuration names, ascending, or all.
+/// Returns the configured queues in ascending order, or all queues.
 fn choose_queues(config: &XdpConfig, device: &Device) -> Result<Vec<u32>, LinkError> {
     let count = queues::receive_queues(device.reports_fd(), &device.interface().name);
     let mut queues = config.queues.clone().filter(|queues| !queues.is_empty());

@@ -24,32 +24,32 @@ const HEADROOM_BYTES: usize = 256;
 /// Frame lengths that the kernel accepts with pages of 4 KiB.
 const FRAME_BYTES: [usize; 2] = [2_048, 4_096];
 
-/// Entries of a transmit ring: enough for the bursts of a drive round. The protocol orders further waiting
-/// packets better.
+/// Entries of a transmit ring: enough for the bursts of one drive round. The protocol orders further queued
+/// packets better than a ring does.
 const SEND_FRAMES: u32 = 512;
 
-/// Before this version, two cores that received in generic mode for two sockets of a queue could take the
-/// same frame of their fill ring: the lock belonged to the socket and not to the queue. On such kernels one
-/// socket gets all packets of a queue.
+/// Before this kernel version, two cores that received in generic mode for two sockets of a queue could take
+/// the same frame from the queue's fill ring, because the lock belonged to the socket and not to the queue.
+/// On such kernels one socket receives all packets of a queue.
 const SHARED_GENERIC: (u32, u32) = (6, 15);
 
 /// How packets are placed in frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     pub(super) frame_bytes: usize,
-    /// Whether a packet may take several frames.
+    /// Whether a packet may span several frames.
     pub(super) several: bool,
 }
 
 impl Layout {
-    /// The layout for a device of this MTU.
+    /// Returns the layout for a device of this MTU.
     fn for_mtu(mtu: usize) -> Layout {
         let longest = mtu + ETHERNET_BYTES;
         let fits = FRAME_BYTES.into_iter().find(|bytes| longest <= bytes - HEADROOM_BYTES);
         Layout { frame_bytes: fits.unwrap_or(FRAME_BYTES[1]), several: fits.is_none() }
     }
 
-    /// Maximum bytes of a device's frame that fit one of our frames.
+    /// Returns the maximum length of a device's frame that fits into one frame of the memory.
     pub(super) fn one_frame_max() -> usize {
         FRAME_BYTES[1] - HEADROOM_BYTES
     }
@@ -58,7 +58,7 @@ impl Layout {
 /// The parts of the drivers of a device.
 #[derive(Debug)]
 pub(super) struct OpenedDevice {
-    /// The program is attached for as long as this lives.
+    /// The program stays attached while this lives.
     pub(super) attachment: Attachment,
     pub(super) place: Place,
     /// The queues of each driver.
@@ -83,7 +83,7 @@ impl OpenRequest<'_> {
         self.device.interface().name.clone()
     }
 
-    /// Opens everything. On an error everything opened so far is closed.
+    /// Opens everything. On an error, everything opened so far is closed.
     pub(super) fn open(&self, queues: &[u32]) -> Result<OpenedDevice, LinkError> {
         let layout = Layout::for_mtu(self.device.mtu());
         let umem = Arc::new(self.frames(layout, queues.len() as u32)?);
@@ -114,7 +114,7 @@ impl OpenRequest<'_> {
         Ok(OpenedDevice { attachment, place, queues: opened, umem, layout })
     }
 
-    /// The sockets of a queue, one for each driver.
+    /// Opens the sockets of a queue, one for each driver.
     fn sockets_of(
         &self,
         queue: u32,
@@ -135,7 +135,8 @@ impl OpenRequest<'_> {
         let completions =
             SoleOrShared::for_drivers(drivers, Completions::new(rings.completion, drivers, SEND_FRAMES));
         let parts = sockets.into_iter().zip(fill).zip(completions);
-        // The first driver fills the ring. Each later driver only replaces the frames that it has taken.
+        // The first driver fills the ring initially. Each later driver only replaces the frames that it has
+        // taken.
         let missing = |driver| if driver == 0 { self.config.receive_frames() } else { 0 };
         Ok(parts
             .enumerate()
@@ -156,15 +157,15 @@ impl OpenRequest<'_> {
         let sizes = RingSizes {
             receive: self.config.receive_frames(),
             send: SEND_FRAMES,
-            // Large enough that frames of a driver that does not poll never fill it.
+            // Large enough that the frames of a driver that does not poll never fill it.
             completion: (SEND_FRAMES * self.ours.sockets).next_power_of_two(),
         };
         let mut wishes = self.bind_options(place, layout);
         loop {
             match XdpSocket::open((self.index(), queue), umem, role, wishes, sizes) {
                 Ok(opened) => return Ok(opened),
-                // Kernels before 6.6 do not support packets in several frames, and this device's packets fit
-                // one.
+                // Kernels before 6.6 do not support packets in several frames, but this device's packets fit
+                // into one.
                 Err(SetupError { step: SetupStep::Bind, error })
                     if wishes.several_frames
                         && !layout.several
@@ -189,7 +190,7 @@ impl OpenRequest<'_> {
         BindOptions { copy_flag, several_frames: layout.several || place == Place::Generic }
     }
 
-    /// Allocates as many frames as all fill rings have places, plus those that may be held and those for
+    /// Allocates as many frames as all fill rings have entries, plus those that may be held and those for
     /// sending.
     fn frames(&self, layout: Layout, queues: u32) -> Result<Umem, LinkError> {
         let drivers = self.ours.sockets;
@@ -210,7 +211,7 @@ impl OpenRequest<'_> {
         LinkError::NoMemory { name: self.name(), bytes, setting }
     }
 
-    /// Attaches the program at the configured place, or where the device supports it.
+    /// Attaches the program in the configured mode, or by default in the best mode that the device supports.
     fn attach(&self, program: &OwnedFd) -> Result<(Attachment, Place), LinkError> {
         let (mut native, name) = (None, self.name());
         for &place in attach::places(self.config.mode) {
@@ -236,7 +237,7 @@ impl OpenRequest<'_> {
         Err(self.refused("attaching the XDP program", error))
     }
 
-    /// The error for a device that runs another program.
+    /// Returns the error for a device that runs another program.
     fn taken(&self) -> LinkError {
         let id = queues::attached_program(self.index());
         let program = match (id, id.and_then(homa_bpf::program::name_of)) {
@@ -286,7 +287,7 @@ impl OpenRequest<'_> {
     }
 }
 
-/// Whether the kernel is of this version, major and minor, or later.
+/// Whether the kernel has this version (major and minor) or a later one.
 fn kernel_is_at_least(version: (u32, u32)) -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
     release.is_ok_and(|release| version_of(&release).is_some_and(|running| running >= version))

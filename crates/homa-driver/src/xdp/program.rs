@@ -1,6 +1,6 @@
-//! The program that a device runs on every frame. It redirects frames for us to the socket of their receive
-//! queue; all other frames continue into the kernel as if there were no program. If several sockets share a
-//! queue, a frame goes to the socket that owns its RPC.
+//! The program that a device runs on every frame. It redirects this driver's frames to the socket of their
+//! receive queue; all other frames continue into the kernel as if there were no program. If several sockets
+//! share a queue, a frame goes to the socket that owns its RPC.
 
 use std::io;
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ use crate::carrier::Carrier;
 use crate::carrier::PROTOCOL_HOMA;
 use crate::l2::device::Device;
 
-/// Name of the program and its map.
+/// Name of the program and of its map.
 const NAME: Name = Name::new("homa_to_sockets");
 
 /// Offset of the lower half of `sender_id` in a Homa packet, four bytes in network order.
@@ -27,19 +27,19 @@ const ID_LOW: i16 = 24;
 /// Offset of the destination port in a UDP header.
 const UDP_TO: i16 = 2;
 
-/// The addresses and the port of packets for us.
+/// The addresses and the port whose packets this driver receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LocalAddresses {
-    /// The UDP port, or `None` for packets in IP itself.
+    /// The UDP port, or `None` for packets directly over IP.
     pub(super) udp_port: Option<u16>,
-    /// Our addresses.
+    /// The addresses of this driver.
     pub(super) ips: Vec<IpAddr>,
-    /// Number of sockets of a queue that share the packets.
+    /// Number of sockets per queue that share the packets.
     pub(super) sockets: u32,
 }
 
 impl LocalAddresses {
-    /// The address and port of `sockets` drivers on a device.
+    /// Returns the address and port of `sockets` drivers on a device.
     pub(super) fn of(device: &Device, sockets: u32) -> LocalAddresses {
         let local = device.local();
         let udp_port = (device.carrier() == Carrier::Udp).then_some(local.port());
@@ -53,40 +53,41 @@ impl LocalAddresses {
         }
     }
 
-    /// Bytes after the IP header that the program must see.
+    /// Returns the number of bytes after the IP header that the program must read.
     fn behind_ip(&self) -> i16 {
         if self.udp_port.is_some() { UDP_BYTES } else { 0 }
     }
 }
 
-/// Index in the map of the socket with this number of a queue.
+/// Returns the map index of a queue's socket with this number.
 pub(super) fn place_of(queue: u32, socket: u32, sockets: u32) -> u32 {
     queue * sockets + socket
 }
 
-/// Creates a map from numbers below `places` to AF_XDP sockets.
+/// Creates a map from indices below `places` to AF_XDP sockets.
 pub(super) fn sockets(places: u32) -> io::Result<OwnedFd> {
     map::create(map::MapKind::Sockets, NAME, size_of::<libc::c_int>(), places)
 }
 
-/// Loads such a program.
+/// Loads the program into the kernel.
 pub(super) fn load(code: &[Instruction]) -> io::Result<OwnedFd> {
     program::load(NAME, code, AttachPoint::Device)
 }
 
-/// The program for a map of sockets by [`place_of`]. If there is no socket, the kernel gets the frame.
+/// Builds the program for a map of sockets indexed by [`place_of`]. If there is no socket, the frame goes to
+/// the kernel.
 pub(super) fn build(ours: &LocalAddresses, map: i32) -> Vec<Instruction> {
     assemble(ours, |program| {
         choose(program, ours.sockets);
         program.load_map(R1, map);
-        // The low bits of the flags are the helper's result if there is no socket.
+        // The low bits of the flags become the helper's result if there is no socket.
         program.set(R3, XDP_PASS);
         program.call(REDIRECT_MAP);
     })
 }
 
-/// Computes into R2 the index of the frame's socket. The socket's number in its queue is half of the lower 32
-/// bits of the RPC id, which are in R3, modulo the number of sockets.
+/// Computes the map index of the frame's socket into R2. The socket's number in its queue is half of the
+/// lower 32 bits of the RPC ID (in R3), modulo the number of sockets.
 fn choose(program: &mut Assembler, sockets: u32) {
     program.load(Width::Four, R2, R6, context::QUEUE);
     if sockets > 1 {
@@ -98,7 +99,7 @@ fn choose(program: &mut Assembler, sockets: u32) {
     }
 }
 
-/// The program that redirects every frame to the socket of its receive queue.
+/// Builds the program that redirects every frame to the socket of its receive queue.
 pub(super) fn redirect_all(map: i32) -> Vec<Instruction> {
     let mut program = Assembler::default();
     program.load(Width::Four, R2, R1, context::QUEUE);
@@ -109,9 +110,9 @@ pub(super) fn redirect_all(map: i32) -> Vec<Instruction> {
     program.finish()
 }
 
-/// A program that runs the code of `take`, which sets R0, for frames for us, and returns [`XDP_PASS`] for
-/// others. R6 is the context. If there are several sockets, R3 is the lower half of the RPC id as in the
-/// packet, or 0 if the packet is too short.
+/// Builds a program that runs the code of `take`, which sets R0, for this driver's frames, and returns
+/// [`XDP_PASS`] for others. R6 is the context. If there are several sockets, R3 is the lower half of the RPC
+/// ID in network order, or 0 if the packet is too short.
 fn assemble(ours: &LocalAddresses, take: impl FnOnce(&mut Assembler)) -> Vec<Instruction> {
     let mut program = Assembler::default();
     let [is_v4, is_v6, is_ours, pass] = std::array::from_fn(|_| program.label());
@@ -179,8 +180,8 @@ fn classify_v6(program: &mut Assembler, ours: &LocalAddresses, is_ours: Label, p
     program.jump(pass);
 }
 
-/// Loads the lower half of the RPC id of the Homa packet at this offset into R3, if there are several
-/// sockets.
+/// If there are several sockets, loads the lower half of the RPC ID of the Homa packet at this offset into
+/// R3.
 fn load_id(program: &mut Assembler, ours: &LocalAddresses, homa: i16) {
     if ours.sockets > 1 {
         let short = program.label();
@@ -191,7 +192,7 @@ fn load_id(program: &mut Assembler, ours: &LocalAddresses, homa: i16) {
     }
 }
 
-/// Jumps to `pass` unless the UDP header at this offset is for our port.
+/// Jumps to `pass` unless the UDP header at this offset has this driver's destination port.
 fn check_port(program: &mut Assembler, ours: &LocalAddresses, behind_ip: i16, pass: Label) {
     if let Some(port) = ours.udp_port {
         program.load(Width::Two, R1, R7, behind_ip + UDP_TO);

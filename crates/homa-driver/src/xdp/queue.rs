@@ -7,7 +7,7 @@ use super::socket::XdpSocket;
 use super::sole_or_shared::SoleOrShared;
 use super::umem::Umem;
 
-/// Maximum number of packets that the kernel sends in one call in copy mode, by default (`TX_BATCH_SIZE`).
+/// Maximum number of packets that the kernel sends per call in copy mode, by default (`TX_BATCH_SIZE`).
 const KERNEL_BATCH: u32 = 32;
 
 /// The result of a call that makes the kernel send.
@@ -30,14 +30,14 @@ pub(super) struct Completions {
 }
 
 impl Completions {
-    /// For `drivers` drivers with `frames` frames for sending each.
+    /// Prepares for `drivers` drivers with `frames` frames for sending each.
     pub(super) fn new(ring: ConsumerRing<u64>, drivers: u32, frames: u32) -> Completions {
         // A lone driver finds no frames of others.
         let room = if drivers > 1 { frames as usize } else { 0 };
         Completions { ring, found: (0..drivers).map(|_| Vec::with_capacity(room)).collect() }
     }
 
-    /// Appends this driver's frames that were sent.
+    /// Appends this driver's sent frames to `free`.
     pub(super) fn take(&mut self, umem: &Umem, driver: u32, free: &mut Vec<u32>) {
         free.append(&mut self.found[driver as usize]);
         let mut any = false;
@@ -61,20 +61,20 @@ pub(super) struct Queue {
     pub(super) socket: XdpSocket,
     pub(super) fill: SoleOrShared<ProducerRing<u64>>,
     pub(super) completions: SoleOrShared<Completions>,
-    /// Whether the device itself reads frames, so that no call is needed for each.
+    /// Whether the device itself reads frames, so that no call is needed for each frame.
     zero_copy: bool,
-    /// Places of the fill ring whose frame was received by this driver.
+    /// Number of fill ring entries whose frame was received by this driver.
     pub(super) missing: u32,
-    /// The frames so far of a packet that spans several.
+    /// The frames received so far of a packet that spans several.
     pub(super) parts: Vec<libc::xdp_desc>,
     /// Whether the transmit ring holds packets that the kernel has not seen.
     pub(super) unseen: bool,
-    /// System calls that made the kernel look at the fill ring.
+    /// System calls that made the kernel process the fill ring.
     pub(super) receive_kicks: u64,
 }
 
 impl Queue {
-    /// `missing`: number of places of the fill ring that this driver is to fill.
+    /// Makes a queue. `missing` is the number of fill ring entries that this driver must fill.
     pub(super) fn new(
         socket: XdpSocket,
         fill: SoleOrShared<ProducerRing<u64>>,
@@ -106,7 +106,7 @@ impl Queue {
             let (went, before) = (waiting - left, waiting);
             waiting = left;
             match result.map_err(|error| (error.raw_os_error(), error)) {
-                // The kernel may have sent its share without reporting that more is left.
+                // The kernel may have sent its batch without reporting that more is left.
                 Ok(()) if self.zero_copy || left == 0 || went == 0 => {
                     self.unseen = false;
                     return Ok(KickOutcome::Done);

@@ -8,22 +8,22 @@ use crate::netdev;
 /// Command of linux/ethtool.h that returns the number of queues of a device.
 const ETHTOOL_GET_CHANNELS: u32 = 0x3c;
 
-/// Words of its structure: the command, the maximum numbers of receive, send, other and combined queues, and
-/// their current numbers.
+/// Words of its structure: the command; the maximum numbers of receive, send, other and combined queues; and
+/// the current numbers of each.
 const CHANNELS_WORDS: usize = 9;
 
-/// Number of receive queues of a device, queried through any socket of its network namespace. 1 if the device
-/// does not report it.
+/// Returns the number of receive queues of a device, queried through any socket of its network namespace. 1
+/// if the device does not report it.
 pub(super) fn receive_queues(socket: BorrowedFd<'_>, device: &str) -> u32 {
     let mut words = [0; CHANNELS_WORDS];
     words[0] = ETHTOOL_GET_CHANNELS;
-    // SAFETY: `struct ethtool_channels`, which the command writes, has as many words.
+    // SAFETY: `words` is as long as `struct ethtool_channels`, which the command writes.
     let asked = unsafe { exchange(socket, device, &mut words) };
     let [.., receive, _, _, combined] = words;
     asked.map_or(1, |()| (receive + combined).max(1))
 }
 
-/// Id of the XDP program that is attached to a device.
+/// Returns the ID of the XDP program that is attached to a device.
 pub(super) fn attached_program(interface: u32) -> Option<u32> {
     netdev::xdp_program(interface).ok()?.map(|program| program.id)
 }

@@ -1,4 +1,4 @@
-//! From receive rings to bursts, and frames back to the fill rings.
+//! Moves received packets from receive rings into bursts, and frames back to the fill rings.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use crate::burst::RxBurst;
 use crate::driver::DriverStats;
 use crate::l2::frame::{ETHERNET_BYTES, FramedPacket, ParseOptions, checksums_fit, parse};
 
-/// Packets from this length on are lent to the burst in place. Copying a shorter packet costs less than the
-/// atomic operations that lend a frame and return it.
+/// Packets of at least this length are lent to the burst in place. Copying a shorter packet costs less than
+/// the atomic operations that lend a frame and return it.
 const LEND_MIN_BYTES: usize = 512;
 
-/// Places of a fill ring that are filled together, so that its index, which another core reads, changes less
-/// often.
+/// Number of fill ring entries that are filled together, so that the ring's index, which another core reads,
+/// changes less often.
 const REFILL: u32 = 16;
 
 /// A VLAN tag, which a device may leave in a frame.
@@ -24,26 +24,26 @@ const VLAN_BYTES: usize = 4;
 #[derive(Debug)]
 pub(super) struct Receiver {
     umem: Arc<Umem>,
-    /// Frames of copied packets. They are never more than the missing places in the queues, so that no driver
-    /// of a group keeps frames that another one lacks.
+    /// Frames of copied packets. There are never more of them than missing fill ring entries in the queues,
+    /// so no driver of a group hoards frames that another one lacks.
     free: Vec<u32>,
-    /// The other frames that are neither the kernel's nor held.
+    /// All other frames that neither the kernel nor a holder has.
     spare: SoleOrShared<Vec<u32>>,
     parser: ReceiveContext,
     /// Index of the queue that the next call reads first.
     next: usize,
-    /// A packet that spans several frames.
+    /// Bytes of a packet that spans several frames.
     joined: Vec<u8>,
 }
 
 /// How frames are parsed.
 #[derive(Debug)]
 struct ReceiveContext {
-    /// Each frame replaces the length in it with its own.
+    /// The parse options; the length is replaced for each frame.
     view: ParseOptions,
-    /// Maximum bytes of a frame by the device's MTU.
+    /// Maximum length of a frame, from the device's MTU.
     longest: usize,
-    /// Whether a warning about longer frames was logged.
+    /// Whether a warning about longer frames has been logged.
     said: bool,
 }
 
@@ -73,7 +73,7 @@ impl Receiver {
     /// Fills the burst from all queues, starting with the next queue.
     pub(super) fn receive(&mut self, queues: &mut [Queue], burst: &mut RxBurst, stats: &mut DriverStats) {
         for _ in 0..queues.len() {
-            // The next call starts with the queues not read now.
+            // The next call starts with the queues not read in this call.
             if burst.len() >= burst.max_packets() {
                 break;
             }
@@ -107,15 +107,15 @@ impl Receiver {
     fn take_one(&mut self, part: &libc::xdp_desc, burst: &mut RxBurst, stats: &mut DriverStats) {
         let frame = self.umem.frame_at(part.addr);
         // SAFETY: the receive ring has just named these bytes, so the kernel has written them and passed the
-        // frame to us. The kernel gets the frame again only by a fill ring, and this reference is not used
-        // after the frame is lent or free.
+        // frame to this process. The kernel gets the frame back only through a fill ring, and this reference
+        // is not used after the frame is lent or freed.
         let bytes = unsafe { self.umem.received(part.addr, part.len) };
         if let Some(found) = self.parser.parse(bytes, stats) {
             let packet = &bytes[found.start..found.start + found.length];
             let first = burst.len();
             if packet.len() >= LEND_MIN_BYTES && self.umem.lend(frame) {
                 let start = part.addr as usize + found.start;
-                // SAFETY: the frame's one use passes to the burst, and the bytes are within the frame that
+                // SAFETY: the frame's only use passes to the burst, and the bytes are within the frame that
                 // the kernel has received into.
                 unsafe { burst.lend(&self.umem, frame, found.from, (start, packet.len()), packet.len()) };
                 burst.note_dscp_byte(first, found.dscp_byte);
@@ -131,8 +131,8 @@ impl Receiver {
         let mut joined = std::mem::take(&mut self.joined);
         joined.clear();
         for part in parts.drain(..) {
-            // SAFETY: the receive ring has named these bytes, and the frame goes to no fill ring before this
-            // reference ends.
+            // SAFETY: the receive ring has named these bytes, and the frame is not put into a fill ring
+            // before this reference ends.
             joined.extend_from_slice(unsafe { self.umem.received(part.addr, part.len) });
             self.free.push(self.umem.frame_at(part.addr));
         }
@@ -142,8 +142,8 @@ impl Receiver {
         self.joined = joined;
     }
 
-    /// Fills the empty places of each fill ring if there are at least `least`. There are enough frames unless
-    /// one is on its way back from another thread.
+    /// Fills the empty entries of each fill ring if there are at least `least`. There are enough frames
+    /// unless one is on its way back from another thread.
     pub(super) fn refill(&mut self, queues: &mut [Queue], least: u32) {
         if queues.iter().all(|queue| queue.missing < least.max(1)) {
             return;
@@ -160,7 +160,8 @@ impl Receiver {
         for queue in queues {
             let wanted = queue.missing.min(free.len() as u32);
             let (count, sleeps) = queue.fill.with(|fill| {
-                // The kernel reports a frame as taken only after it has reported the packet received into it.
+                // The kernel reports a frame as consumed only after it has reported the packet received into
+                // it.
                 let count = fill.room(wanted).min(wanted);
                 if count > 0 {
                     for frame in free.drain(free.len() - count as usize..).rev() {
@@ -172,7 +173,7 @@ impl Receiver {
             });
             queue.missing -= count;
             if count > 0 && sleeps {
-                // A device that is down looks at the ring when it is up again.
+                // A device that is down reads the ring when it is up again.
                 let _ = queue.socket.kick_receive();
                 queue.receive_kicks += 1;
             }
@@ -181,7 +182,7 @@ impl Receiver {
 }
 
 impl ReceiveContext {
-    /// Finds the packet in a whole frame, and counts it.
+    /// Finds the packet in a complete frame, and counts the result.
     fn parse(&mut self, bytes: &[u8], stats: &mut DriverStats) -> Option<FramedPacket> {
         if bytes.len() > self.longest {
             stats.truncated += 1;

@@ -1,10 +1,10 @@
 //! The four rings of an AF_XDP socket: arrays in memory shared with the kernel, which one side writes and the
 //! other reads.
 //!
-//! The writer of entries advances the producer's index with a release store after them; the reader reads that
-//! index with an acquire load before them. The consumer's index returns the places in the same way. Indices
-//! count up without end, modulo 2^32. Each has one writer, so this process knows its own without reading
-//! memory.
+//! The writer of entries writes them and then advances the producer index with a release store. The reader
+//! reads the producer index with an acquire load and then the entries. The consumer index returns entries in
+//! the same way. Indices increase without bound, modulo 2^32. Each index has a single writer, so this process
+//! keeps a copy of its own indices and need not read them from shared memory.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -20,11 +20,11 @@ pub(super) struct Mapping {
 
 // SAFETY: only this value owns the mapping, and any thread may use the memory.
 unsafe impl Send for Mapping {}
-// SAFETY: the value only returns a pointer; code that dereferences it must ensure valid access.
+// SAFETY: the value only returns a pointer; the code that dereferences the pointer must ensure valid access.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Private memory of zeroes.
+    /// Allocates private zeroed memory.
     pub(super) fn anonymous(bytes: usize) -> io::Result<Mapping> {
         Mapping::new(bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
     }
@@ -53,11 +53,11 @@ impl Mapping {
         self.bytes
     }
 
-    /// A pointer to `count` values of `T` at this offset.
+    /// Returns a pointer to `count` values of `T` at this offset.
     fn at<T>(&self, offset: u64, count: usize) -> NonNull<T> {
         let offset = usize::try_from(offset).expect("an offset within the mapping");
         assert!(offset + count * size_of::<T>() <= self.bytes, "a ring lies within its mapping");
-        // SAFETY: within the mapping, as just asserted.
+        // SAFETY: the assertion has checked that the range is within the mapping.
         let pointer = unsafe { self.start.add(offset) }.cast::<T>();
         assert!(pointer.is_aligned());
         pointer
@@ -66,16 +66,16 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped once with this length, and no pointer into it is used any more: each holder of one
-        // owns this value.
+        // SAFETY: mapped once with this length, and no pointer into the memory is used any more: each holder
+        // of such a pointer owns this value.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
 
-/// The memory of a ring that kernel and process share.
+/// The memory of a ring shared by the kernel and this process.
 #[derive(Debug)]
 struct RingMemory<T> {
-    /// Keeps the memory of the pointers mapped.
+    /// Keeps the memory behind the pointers mapped.
     _memory: Mapping,
     producer: NonNull<AtomicU32>,
     consumer: NonNull<AtomicU32>,
@@ -85,8 +85,8 @@ struct RingMemory<T> {
     size: u32,
 }
 
-// SAFETY: the pointers point into the mapping, which moves with them. In this process only this value owns
-// it.
+// SAFETY: the pointers point into the mapping, which moves with them. Within this process, only this value
+// uses the mapping.
 unsafe impl<T: Send> Send for RingMemory<T> {}
 
 impl<T: Copy> RingMemory<T> {
@@ -114,25 +114,28 @@ impl<T: Copy> RingMemory<T> {
     }
 
     fn producer(&self) -> &AtomicU32 {
-        // SAFETY: within the mapping and aligned, and kernel and process use it as an atomic only.
+        // SAFETY: within the mapping and aligned, and both the kernel and the process access it only
+        // atomically.
         unsafe { self.producer.as_ref() }
     }
 
     fn consumer(&self) -> &AtomicU32 {
-        // SAFETY: within the mapping and aligned, and kernel and process use it as an atomic only.
+        // SAFETY: within the mapping and aligned, and both the kernel and the process access it only
+        // atomically.
         unsafe { self.consumer.as_ref() }
     }
 
     fn needs_wakeup(&self) -> bool {
-        // SAFETY: within the mapping and aligned, and kernel and process use it as an atomic only.
+        // SAFETY: within the mapping and aligned, and both the kernel and the process access it only
+        // atomically.
         let flags = unsafe { self.flags.as_ref() };
         flags.load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }
 
-    /// Address of the entry with this index.
+    /// Returns the address of the entry with this index.
     fn entry(&self, index: u32) -> *mut T {
         let place = (index & (self.size - 1)) as usize;
-        // SAFETY: `place` is less than `size`, which the mapping has room for.
+        // SAFETY: `place` is less than `size`, and the mapping contains `size` entries.
         unsafe { self.entries.as_ptr().add(place) }
     }
 }
@@ -143,7 +146,7 @@ pub(super) struct ProducerRing<T> {
     shared: RingMemory<T>,
     /// Our index, including entries that are not yet published.
     next: u32,
-    /// The kernel's index when it was last read.
+    /// The kernel's index as of its last read.
     seen: u32,
 }
 
@@ -157,13 +160,12 @@ impl<T: Copy> ProducerRing<T> {
         Ok(ProducerRing { shared: RingMemory::map(fd, page, offsets, size)?, next: 0, seen: 0 })
     }
 
-    /// Minimum number of entries that there is room for. Reads the kernel's index if there is not room for
-    /// `wanted`.
+    /// Returns a lower bound on the number of free entries. Reads the kernel's index only if fewer than
+    /// `wanted` are known to be free.
     pub(super) fn room(&mut self, wanted: u32) -> u32 {
         let room = |ring: &ProducerRing<T>| ring.shared.size - ring.next.wrapping_sub(ring.seen);
         if room(self) < wanted {
-            // Acquire: the kernel has finished reading an entry before this process writes to its place
-            // again.
+            // Acquire: the kernel has finished reading an entry before this process overwrites it.
             self.seen = self.shared.consumer().load(Ordering::Acquire);
             assert!(
                 self.next.wrapping_sub(self.seen) <= self.shared.size,
@@ -173,11 +175,11 @@ impl<T: Copy> ProducerRing<T> {
         room(self)
     }
 
-    /// Appends an entry. There must be room for it.
+    /// Appends an entry. The ring must have room for it.
     pub(super) fn push(&mut self, entry: T) {
         assert!(self.next.wrapping_sub(self.seen) < self.shared.size, "room was asked for");
-        // SAFETY: the place is in the mapping, and the kernel has read the old entry, so that it is ours to
-        // write.
+        // SAFETY: the entry is in the mapping, and the kernel has read its old content, so this process may
+        // write it.
         unsafe { self.shared.entry(self.next).write(entry) };
         self.next = self.next.wrapping_add(1);
     }
@@ -188,13 +190,13 @@ impl<T: Copy> ProducerRing<T> {
         self.shared.producer().store(self.next, Ordering::Release);
     }
 
-    /// Number of entries that the kernel has not yet taken, including those not published.
+    /// Returns the number of entries that the kernel has not taken yet, including those not published.
     pub(super) fn waiting(&mut self) -> u32 {
         self.seen = self.shared.consumer().load(Ordering::Acquire);
         self.next.wrapping_sub(self.seen)
     }
 
-    /// Whether the kernel looks at the ring only when it is called.
+    /// Whether the kernel reads the ring only when it is called.
     pub(super) fn needs_wakeup(&self) -> bool {
         self.shared.needs_wakeup()
     }
@@ -206,7 +208,7 @@ pub(super) struct ConsumerRing<T> {
     shared: RingMemory<T>,
     /// Our index, including entries that were taken but not yet released.
     next: u32,
-    /// The kernel's index when it was last read.
+    /// The kernel's index as of its last read.
     seen: u32,
 }
 
@@ -220,10 +222,10 @@ impl<T: Copy> ConsumerRing<T> {
         Ok(ConsumerRing { shared: RingMemory::map(fd, page, offsets, size)?, next: 0, seen: 0 })
     }
 
-    /// Takes the next entry, if there is one.
+    /// Takes the next entry, if any.
     pub(super) fn pop(&mut self) -> Option<T> {
         if self.next == self.seen {
-            // Acquire: the entries before the index are visible with it.
+            // Acquire: the entries before the index become visible with it.
             self.seen = self.shared.producer().load(Ordering::Acquire);
             assert!(
                 self.seen.wrapping_sub(self.next) <= self.shared.size,
@@ -233,15 +235,15 @@ impl<T: Copy> ConsumerRing<T> {
                 return None;
             }
         }
-        // SAFETY: the place is in the mapping, and the kernel does not write to it until it is released.
+        // SAFETY: the entry is in the mapping, and the kernel does not write to it until it is released.
         let entry = unsafe { self.shared.entry(self.next).read() };
         self.next = self.next.wrapping_add(1);
         Some(entry)
     }
 
-    /// Returns the places of popped entries to the kernel.
+    /// Returns popped entries to the kernel.
     pub(super) fn release(&mut self) {
-        // Release: the entries were read before the kernel sees their places free.
+        // Release: the entries were read before the kernel sees them as free.
         self.shared.consumer().store(self.next, Ordering::Release);
     }
 }
@@ -254,7 +256,7 @@ mod tests {
         libc::xdp_ring_offset { producer: 0, consumer: 64, desc: 192, flags: 128 };
     const SIZE: u32 = 4;
 
-    /// Both ends of a ring in memory of this process; the indices start at `start`.
+    /// Makes both ends of a ring in memory of this process; the indices start at `start`.
     fn ends(start: u32) -> (ProducerRing<u64>, ConsumerRing<u64>) {
         let memory = Mapping::anonymous(4096).unwrap();
         // Two values for the same memory; one of them is never unmapped.
@@ -319,7 +321,7 @@ mod tests {
     #[test]
     fn threads_pass_what_they_write() {
         let (mut write, mut read) = ends(0);
-        // Miri takes a millisecond for each entry.
+        // Miri takes a millisecond per entry.
         let count = if cfg!(miri) { 200 } else { 100_000_u64 };
         let writer = std::thread::spawn(move || {
             let mut next = 0;

@@ -1,4 +1,4 @@
-//! Moves packets to transmit rings, and frames back from the completion rings.
+//! Moves packets to transmit rings, and reclaims frames from the completion rings.
 
 use std::io;
 use std::net::IpAddr;
@@ -16,21 +16,21 @@ pub(super) struct Sender {
     umem: Arc<Umem>,
     /// Index of this driver among those that share the frames.
     driver: u32,
-    /// Frames that do not belong to the kernel.
+    /// Frames that this driver currently owns, rather than the kernel.
     free: Vec<u32>,
-    /// Maximum number of frames of a packet.
+    /// Maximum number of frames per packet.
     frames_max: usize,
 }
 
 impl Sender {
-    /// A sender with all of its frames free.
+    /// Makes a sender whose frames are all free.
     pub(super) fn new(umem: &Arc<Umem>, driver: u32, several: bool) -> Sender {
         let frames_max = if several { (usize::from(u16::MAX) + 1) / umem.frame_bytes() } else { 1 };
         let free = umem.frames_of_sender(driver).collect();
         Sender { umem: Arc::clone(umem), driver, free, frames_max }
     }
 
-    /// Maximum bytes of a packet for any path.
+    /// Returns the maximum bytes of a packet for any path.
     pub(super) fn max_packet(&self) -> usize {
         self.frames_max * self.umem.frame_bytes() - HEADERS_MAX
     }
@@ -69,17 +69,18 @@ impl Sender {
             taken += 1;
         }
         for queue in queues.iter_mut().filter(|queue| queue.unseen) {
-            // Once for all packets: the kernel's core has to fetch the cache line of a changed index.
+            // Published once for all packets: the kernel's core has to fetch the cache line of a changed
+            // index.
             queue.socket.send.publish();
         }
         match self.kick(device, queues, stats) {
             Err(error) if taken == 0 => Err(error),
-            // The next call returns the error again; this one must return the number of accepted packets.
+            // The next call returns the error again; this call must return the number of accepted packets.
             _ => Ok(taken),
         }
     }
 
-    /// Takes back frames that were sent.
+    /// Reclaims frames that were sent.
     fn reap(&mut self, queues: &mut [Queue]) {
         let (umem, driver, free) = (&*self.umem, self.driver, &mut self.free);
         for queue in queues {
@@ -88,7 +89,7 @@ impl Sender {
         debug_assert!(self.free.len() <= self.umem.frames_of_sender(self.driver).len());
     }
 
-    /// Makes the kernel send packets that it has not seen.
+    /// Makes the kernel send packets that it has not seen yet.
     pub(super) fn kick(
         &mut self,
         device: &mut Device,
@@ -108,10 +109,11 @@ impl Sender {
         Ok(())
     }
 
-    /// Writes a packet into frames and the frames into the ring, to be published to the kernel later. Returns
-    /// whether there was room.
+    /// Writes a packet into frames and puts the frames into the ring, which is published to the kernel later.
+    /// Returns whether there was room.
     fn put(&mut self, queue: &mut Queue, headers: &Headers, packet: &TxPacket<'_>) -> bool {
-        // The headers may be shorter than this; a packet that just fits one frame then takes no second one.
+        // The headers may be shorter than this; even so, a packet that just fits into one frame does not use
+        // a second.
         let frames = (HEADERS_MAX + packet.len()).div_ceil(self.umem.frame_bytes());
         if self.free.len() < frames || queue.socket.send.room(frames as u32) < frames as u32 {
             return false;
@@ -119,8 +121,8 @@ impl Sender {
         let (mut header, mut payload) = (packet.header, packet.payload);
         for i in 0..frames {
             let frame = self.free.pop().expect("they were counted");
-            // SAFETY: the frame is for sending and was free, so that neither the kernel nor anything else in
-            // this process uses it.
+            // SAFETY: the frame is for sending and was free, so neither the kernel nor anything else in this
+            // process uses it.
             let bytes = unsafe { self.umem.for_sending(frame) };
             let mut at = match i {
                 0 => headers.write(packet, bytes.first_chunk_mut().expect("a frame is longer than headers")),
@@ -144,8 +146,8 @@ impl Sender {
     }
 }
 
-/// The queue for a peer's packets. It is always the same for a driver, so that packets keep their order, and
-/// another one for the next driver, so that drivers do not wait for each other.
+/// Returns the queue for a peer's packets. For a given driver it never changes, so that packets keep their
+/// order; the next driver uses another queue, so that drivers do not wait for each other.
 fn queue_of(ip: IpAddr, driver: u32, queues: usize) -> usize {
     let last = match ip {
         IpAddr::V4(ip) => ip.octets()[3],

@@ -1,4 +1,4 @@
-//! An AF_XDP socket: it receives all or part of the packets of one receive queue, and sends.
+//! An AF_XDP socket: it receives all or some of the packets of one receive queue, and sends.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -9,13 +9,13 @@ use super::ring::{ConsumerRing, ProducerRing};
 use super::umem::Umem;
 use crate::socket::option;
 
-/// Attempts to bind to a queue that another socket still has, and milliseconds between them: ten seconds in
-/// total. The kernel frees the queue of a closed socket in the background, some 40 ms later. That takes
-/// seconds if the processors are busy, or if many devices are removed at the same time.
+/// Number of attempts to bind to a queue that another socket still occupies, and milliseconds between them:
+/// ten seconds in total. The kernel frees the queue of a closed socket in the background, about 40 ms later.
+/// This takes seconds if the processors are busy, or if many devices are removed at the same time.
 const BIND_TRIES: u32 = 2_500;
 const BIND_PAUSE_MS: u64 = 4;
 
-/// Numbers of entries of a socket's rings, powers of two.
+/// Numbers of entries of a socket's rings; all are powers of two.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RingSizes {
     /// Of the fill ring and the receive ring.
@@ -29,7 +29,7 @@ pub(super) struct RingSizes {
 /// The resources that a socket shares with another socket.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Role<'a> {
-    /// Nothing: it is the first with its frames.
+    /// Nothing: it is the first socket that uses its frames.
     First,
     /// The frames of this socket, at another queue.
     SharesFrames(&'a XdpSocket),
@@ -45,16 +45,16 @@ pub(super) struct QueueRings {
     pub(super) completion: ConsumerRing<u64>,
 }
 
-/// Bind options for a socket that is the first with its frames.
+/// Bind options for the first socket that uses its frames.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BindOptions {
-    /// `XDP_ZEROCOPY`, `XDP_COPY`, or 0 for the better available one.
+    /// `XDP_ZEROCOPY`, `XDP_COPY`, or 0 for the best available mode.
     pub(super) copy_flag: u16,
     /// Whether a packet may span several frames.
     pub(super) several_frames: bool,
 }
 
-/// A step of opening a socket that failed.
+/// A failed step of opening a socket, with its error.
 #[derive(Debug)]
 pub(super) struct SetupError {
     pub(super) step: SetupStep,
@@ -78,7 +78,7 @@ pub(super) struct XdpSocket {
     pub(super) send: ProducerRing<libc::xdp_desc>,
 }
 
-/// A socket that can use frames but has no rings yet.
+/// Opens a socket that has no rings yet.
 fn open() -> Result<OwnedFd, SetupError> {
     // SAFETY: the call takes only numbers.
     let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
@@ -103,7 +103,7 @@ fn register(fd: BorrowedFd<'_>, umem: &Umem) -> io::Result<()> {
     let bytes = size_of::<libc::xdp_umem_reg>() as libc::socklen_t;
     let (level, name) = (libc::SOL_XDP, libc::XDP_UMEM_REG);
     // SAFETY: the kernel reads `bytes` bytes of the registration. It will write to the area where the fill
-    // ring allows it, and the caller keeps the area for longer than the socket.
+    // ring allows it, and the caller keeps the area alive for longer than the socket.
     match unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const registration).cast(), bytes) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -112,11 +112,11 @@ fn register(fd: BorrowedFd<'_>, umem: &Umem) -> io::Result<()> {
 
 /// Reads an option that is a structure of integers.
 fn read_option<T>(fd: BorrowedFd<'_>, name: libc::c_int) -> io::Result<T> {
-    // SAFETY: only called for structures of integers, of which zeroes are a value.
+    // SAFETY: only called for structures of integers, for which all-zero bytes are valid.
     let mut value: T = unsafe { std::mem::zeroed() };
     let mut bytes = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `bytes` bytes to the value, which is as long, and any bytes are a
-    // value of its type.
+    // SAFETY: the kernel writes at most `bytes` bytes to the value, which is `bytes` bytes long, and any
+    // bytes are valid for its type.
     let result = unsafe {
         libc::getsockopt(fd.as_raw_fd(), libc::SOL_XDP, name, (&raw mut value).cast(), &raw mut bytes)
     };
@@ -125,7 +125,7 @@ fn read_option<T>(fd: BorrowedFd<'_>, name: libc::c_int) -> io::Result<T> {
 
 impl XdpSocket {
     /// Opens a socket for a queue of a device, with the queue's rings if it is the queue's first socket. The
-    /// caller keeps the frames for longer than the socket.
+    /// caller must keep the frames alive for longer than the socket.
     pub(super) fn open(
         (device, queue): (u32, u32),
         umem: &Umem,
@@ -192,12 +192,12 @@ impl XdpSocket {
         Ok((XdpSocket { fd, receive, send }, rings))
     }
 
-    /// Binds, and waits a bounded time for a queue that another socket is about to release.
+    /// Binds the socket. If another socket is about to release the queue, waits for a bounded time.
     fn bind(&self, address: &libc::sockaddr_xdp) -> io::Result<()> {
         let bytes = size_of::<libc::sockaddr_xdp>() as libc::socklen_t;
         let mut tries = 0;
         loop {
-            // SAFETY: the kernel reads `bytes` bytes of the address, which is as long.
+            // SAFETY: the kernel reads `bytes` bytes of the address, which is `bytes` bytes long.
             let result = unsafe { libc::bind(self.fd.as_raw_fd(), (&raw const *address).cast(), bytes) };
             if result == 0 {
                 return Ok(());
@@ -221,13 +221,13 @@ impl XdpSocket {
             .is_ok_and(|options| options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0)
     }
 
-    /// Packets for this queue that the kernel dropped since the socket was made.
+    /// Returns the number of packets for this queue that the kernel has dropped since the socket was created.
     pub(super) fn drops(&self) -> u64 {
         read_option::<libc::xdp_statistics>(self.fd(), libc::XDP_STATISTICS)
             .map_or(0, |counts| counts.rx_dropped + counts.rx_ring_full)
     }
 
-    /// Makes the kernel look at the transmit ring.
+    /// Makes the kernel process the transmit ring.
     pub(super) fn kick_send(&self) -> io::Result<()> {
         // SAFETY: no memory is passed.
         let result = unsafe {
@@ -236,7 +236,7 @@ impl XdpSocket {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Makes the kernel look at the fill ring.
+    /// Makes the kernel process the fill ring.
     pub(super) fn kick_receive(&self) -> io::Result<()> {
         let (none, no_length) = (std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: no memory is passed.

@@ -1,11 +1,11 @@
-//! The frames that a device's sockets share with the kernel (a UMEM), and the owner of each.
+//! The frames that a device's sockets share with the kernel (a UMEM), and the owner of each frame.
 //!
 //! A frame for sending belongs to one driver or to the kernel; each driver of a group has frames of its own
-//! and tracks them. A frame for receiving is in use by the kernel or waits in the receive ring, or is free,
-//! or is held: by a burst, or by a user that keeps it beyond its burst.
+//! and tracks them. A frame for receiving is in use by the kernel, waits in the receive ring, is free, or is
+//! held: by a burst, or by a user that keeps it beyond its burst.
 //!
-//! At most `held_max` frames are held at a time, and there are that many more frames than places in the fill
-//! rings. The kernel therefore has frames to receive into, however many messages wait to be read.
+//! At most `held_max` frames are held at a time, and there are that many more frames than fill ring entries.
+//! The kernel therefore always has frames to receive into, however many messages wait to be read.
 
 use std::io;
 use std::ptr::NonNull;
@@ -14,35 +14,38 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::ring::Mapping;
 use crate::burst::{BURST_PACKETS, FrameSource};
 
-/// The end of a list of frames.
+/// Marks the end of a list of frames.
 const NONE: u32 = u32::MAX;
 
-/// Frames that may be held but not kept: what a burst needs while the maximum number of frames is kept.
+/// Number of frames that may be held but not kept: what a burst needs while the maximum number of frames is
+/// kept.
 pub(super) const HELD_BY_BURSTS: u32 = 2 * BURST_PACKETS as u32;
 
-/// The frames.
+/// The frames shared with the kernel.
 #[derive(Debug)]
 pub(crate) struct Umem {
     memory: Mapping,
     frame_bytes: usize,
-    /// Frames below this index are for receiving, the others for sending.
+    /// Frames below this index are for receiving, the rest for sending.
     receive_frames: u32,
     /// For each frame for receiving, the number of its holders.
     uses: Box<[AtomicU32]>,
     /// A list of frames returned by any thread: its first frame; `next` has the frame after each. Frames are
-    /// pushed one by one and taken all at once, so that no exchange can mistake an old head for a new one.
+    /// pushed one by one but taken all at once, so no compare-exchange can mistake an old head for a new one
+    /// (ABA).
     returned: AtomicU32,
     next: Box<[AtomicU32]>,
     held: AtomicU32,
     held_max: u32,
     /// The part of `held_max` that is reserved for bursts.
     for_bursts: u32,
-    /// Frames for sending of each driver.
+    /// Number of frames for sending per driver.
     frames_of_each: u32,
 }
 
 impl Umem {
-    /// Memory for frames of this length, a power of two. At first the driver has all frames for receiving.
+    /// Allocates memory for frames of this length, a power of two. Initially the driver owns all frames for
+    /// receiving.
     pub(super) fn new(frame_bytes: usize, receive: u32, send: u32, held_max: u32) -> io::Result<Umem> {
         assert!(frame_bytes.is_power_of_two());
         assert!(receive > held_max && held_max >= HELD_BY_BURSTS);
@@ -64,8 +67,7 @@ impl Umem {
         })
     }
 
-    /// The same memory for `drivers` drivers, each with bursts of its own, which divide the frames for
-    /// sending.
+    /// Divides the frames for sending among `drivers` drivers, each of which has bursts of its own.
     pub(super) fn shared_by(mut self, drivers: u32) -> Umem {
         self.for_bursts = HELD_BY_BURSTS * drivers;
         self.frames_of_each /= drivers;
@@ -73,8 +75,8 @@ impl Umem {
         self
     }
 
-    /// Memory for frames that are never lent: the caller tracks the owner of each, and all count as frames
-    /// for sending.
+    /// Allocates memory for frames that are never lent: the caller tracks the owner of each, and all count as
+    /// frames for sending.
     pub(crate) fn plain(frame_bytes: usize, count: u32) -> io::Result<Umem> {
         assert!(frame_bytes.is_power_of_two());
         Ok(Umem {
@@ -91,7 +93,7 @@ impl Umem {
         })
     }
 
-    /// The whole memory, for the kernel.
+    /// Returns the whole memory, for registration with the kernel.
     pub(super) fn area(&self) -> &Mapping {
         &self.memory
     }
@@ -108,29 +110,29 @@ impl Umem {
         self.receive_frames..(self.memory.len() / self.frame_bytes) as u32
     }
 
-    /// The frames for sending of one driver.
+    /// Returns the frames for sending of one driver.
     pub(super) fn frames_of_sender(&self, driver: u32) -> std::ops::Range<u32> {
         let first = self.receive_frames + driver * self.frames_of_each;
         first..first + self.frames_of_each
     }
 
-    /// The driver that owns a frame for sending.
+    /// Returns the driver that owns a frame for sending.
     pub(super) fn sender_of(&self, frame: u32) -> u32 {
         assert!(frame >= self.receive_frames, "the kernel has sent what was for sending");
         (frame - self.receive_frames) / self.frames_of_each
     }
 
-    /// Number of frames.
+    /// Returns the number of frames.
     pub(crate) fn frames(&self) -> usize {
         self.memory.len() / self.frame_bytes
     }
 
-    /// Address of a frame, as used in the rings.
+    /// Returns the address of a frame, as used in the rings.
     pub(crate) fn address(&self, frame: u32) -> u64 {
         u64::from(frame) * self.frame_bytes as u64
     }
 
-    /// The frame that contains an address of a ring.
+    /// Returns the frame that contains an address from a ring.
     pub(crate) fn frame_at(&self, address: u64) -> u32 {
         let frame = address / self.frame_bytes as u64;
         assert!(
@@ -140,39 +142,41 @@ impl Umem {
         frame as u32
     }
 
-    /// Bytes of a frame that has been received.
+    /// Returns the bytes of a received frame.
     ///
     /// # Safety
-    /// The receive ring has named these bytes, and no fill ring names their frame for as long as the
-    /// reference is used.
+    /// The receive ring has named these bytes, and no fill ring names their frame while the reference is
+    /// used.
     pub(crate) unsafe fn received(&self, address: u64, length: u32) -> &[u8] {
         let (start, length) = (address as usize, length as usize);
         assert!(start + length <= self.memory.len(), "the kernel names bytes of this memory");
-        // SAFETY: within the mapping, as just asserted; the caller promises that the kernel does not write to
-        // the bytes.
+        // SAFETY: the assertion has checked that the range is within the mapping; the caller promises that
+        // the kernel does not write to the bytes.
         unsafe { std::slice::from_raw_parts(self.memory.start().as_ptr().add(start), length) }
     }
 
-    /// All bytes of a frame for sending.
+    /// Returns all bytes of a frame for sending.
     ///
     /// # Safety
-    /// For as long as the reference is used, neither a transmit ring nor any other reference uses the frame.
+    /// While the reference is used, neither a transmit ring nor any other reference uses the frame.
     #[allow(clippy::mut_from_ref, reason = "each frame has one owner, which the caller is")]
     pub(crate) unsafe fn for_sending(&self, frame: u32) -> &mut [u8] {
         assert!(self.frames_for_sending().contains(&frame));
         let start = self.address(frame) as usize;
-        // SAFETY: within the mapping, as just asserted; the caller promises exclusive access.
+        // SAFETY: the assertion has checked that the range is within the mapping; the caller promises
+        // exclusive access.
         unsafe { std::slice::from_raw_parts_mut(self.memory.start().as_ptr().add(start), self.frame_bytes) }
     }
 
-    /// Number of held frames. It exceeds the maximum only while a thread is about to undo its increment.
+    /// Returns the number of held frames. It exceeds the maximum only while a thread is about to undo its
+    /// increment.
     pub(super) fn held(&self) -> u32 {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Lends a frame to a burst if one more frame may be held; returns whether it did.
+    /// Lends a frame to a burst if one more frame may be held; returns whether it was lent.
     pub(super) fn lend(&self, frame: u32) -> bool {
-        // Another driver may take the last place at the same moment.
+        // Another driver may take the last permitted frame at the same moment.
         if self.held.fetch_add(1, Ordering::Relaxed) >= self.held_max {
             self.held.fetch_sub(1, Ordering::Relaxed);
             return false;
@@ -319,7 +323,7 @@ mod tests {
                 }
             }));
         }
-        // Miri takes a millisecond for each loan.
+        // Miri takes a millisecond per loan.
         let loans = if cfg!(miri) { 300 } else { 50_000 };
         while lent < loans {
             umem.take_returned(&mut free);
