@@ -19,7 +19,7 @@ const UDP_PORT: u16 = 14_600;
 /// Maximum number of hosts: each has its own address.
 pub(crate) const MAX_HOSTS: usize = 1 << 24;
 
-/// The address of the host with this index: 10.x.y.z, and the same UDP port for all.
+/// Returns the address of the host with this index: 10.x.y.z, and the same UDP port for all.
 ///
 /// # Panics
 /// If `host` is not below 2^24.
@@ -29,8 +29,8 @@ pub fn host_address(host: usize) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, x, y, z)), UDP_PORT)
 }
 
-/// The index of the host with this address, or one that is no host's if the address is not from
-/// [`host_address`].
+/// Returns the index of the host with this address. If the address is not from [`host_address`], the index is
+/// not that of any host.
 pub(crate) fn address_index(address: SocketAddr) -> u32 {
     match address.ip() {
         IpAddr::V4(ip) if ip.octets()[0] == 10 => u32::from_be_bytes(ip.octets()) & 0x00ff_ffff,
@@ -41,24 +41,24 @@ pub(crate) fn address_index(address: SocketAddr) -> u32 {
 /// Settings of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwitchConfig {
-    /// Order in which its ports send.
+    /// Order in which the ports send.
     pub discipline: Discipline,
-    /// Division of its buffer.
+    /// How the buffer is divided among ports.
     pub buffer: Buffer,
-    /// Bytes in the queue before a host's link above which new packets are marked (ECN). The value for links
-    /// between switches is in proportion to their rate. `None`: no marks.
+    /// Queue length in bytes before a host's link above which new packets are marked (ECN). The value for
+    /// links between switches is proportional to their rate. `None`: no marks.
     pub mark_above_bytes: Option<u64>,
     /// Forwarding method.
     pub forwarding: Forwarding,
     /// Maximum length of a queue, as a multiple of its port's free bytes; `None`: all free bytes. A queue may
-    /// always hold one packet, if it fits at all. Without this limit, a lowest priority that fills a port
-    /// causes drops of control packets with the highest.
+    /// always hold one packet, if the packet fits at all. Without this limit, when the lowest priority fills
+    /// a port, control packets of the highest are dropped.
     pub queue_share: Option<u32>,
 }
 
 impl Default for SwitchConfig {
-    /// Strict priorities, one buffer for each port with the length that its link has, shared by all its
-    /// queues, no marks, store and forward.
+    /// Strict priorities; one buffer per port, shared by all its queues, as long as the link's setting says;
+    /// no marks; store and forward.
     fn default() -> SwitchConfig {
         SwitchConfig {
             discipline: Discipline::Strict,
@@ -80,7 +80,7 @@ pub enum Buffer {
         /// Bytes of one port, including overhead.
         bytes: u64,
     },
-    /// All ports share a buffer. A queue may hold `share_percent` of the free bytes (dynamic thresholds, as
+    /// All ports share one buffer. A queue may hold `share_percent` of the free bytes (dynamic thresholds, as
     /// in switch chips), and `queue_share` has no effect.
     Shared {
         /// Bytes of the whole switch.
@@ -93,7 +93,7 @@ pub enum Buffer {
 /// Forwarding method of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forwarding {
-    /// A packet is sent when it has arrived completely.
+    /// Store and forward: a packet is sent when it has arrived completely.
     Store,
     /// A packet is sent when its first 64 bytes have arrived, but not before the rest can follow without a
     /// pause.
@@ -154,7 +154,7 @@ pub(crate) struct FabricConfig {
     pub(crate) switch: SwitchConfig,
     pub(crate) nic: Discipline,
     pub(crate) nic_queue_bytes: u64,
-    /// Delay from a packet's last bit on its uplink to its way into the network.
+    /// Delay between a packet's last bit on its uplink and its entry into the network.
     pub(crate) send_delay_ns: u64,
     pub(crate) receive_delay_ns: u64,
     pub(crate) faults: FaultProfile,
@@ -173,7 +173,7 @@ pub(crate) struct Fabric<W: World> {
     pub(crate) stats: FabricStats,
     /// Blocked paths: (from, to).
     pub(crate) blocked: BTreeSet<(u32, u32)>,
-    /// Maximum packet sizes on paths between two hosts where they are below those of the links.
+    /// Maximum packet sizes on paths between two hosts whose limit is below that of the links.
     pub(crate) path_limits: BTreeMap<(u32, u32), PathLimit>,
     /// Drivers' queues for destinations that drain slowly: (from, to).
     pub(crate) driver_queues: BTreeMap<(u32, u32), DriverQueue>,
@@ -182,12 +182,12 @@ pub(crate) struct Fabric<W: World> {
     free_bytes: Vec<u64>,
     switch: SwitchConfig,
     spread: Spread,
-    /// Number of choices of a spine so far, and the seed of the choices.
+    /// Number of spine choices so far, and the seed of the choices.
     choices: u64,
     receive_delay_ns: u64,
     nic_queue_bytes: u64,
     hosts: u32,
-    /// Traces of the switches, if traces are on.
+    /// Traces of the switches, if tracing is on.
     pub(crate) switch_traces: Option<Box<SwitchTraces>>,
 }
 
@@ -339,7 +339,7 @@ impl<W: World> Fabric<W> {
         }
     }
 
-    /// The switch of a port, if its ports share a buffer.
+    /// Returns the switch of a port, if its ports share a buffer.
     fn shared_switch(&self, port: u32) -> Option<usize> {
         match self.switch.buffer {
             Buffer::PerPort | Buffer::Ports { .. } => None,
@@ -360,13 +360,13 @@ impl<W: World> Fabric<W> {
         self.packets.release(number);
     }
 
-    /// The link behind a port has become free.
+    /// Handles the moment when the link behind a port becomes free.
     pub(crate) fn port_free(&mut self, port: u32) {
         self.ports[port as usize].wakeup_pending = false;
         self.depart(port);
     }
 
-    /// Starts the port's next packet if its link is free, and schedules the start of the one after it.
+    /// Starts the port's next packet if its link is free, and schedules the start of the packet after that.
     #[inline]
     fn depart(&mut self, port: u32) {
         if let Some(departure) = self.ports[port as usize].depart(self.now) {
@@ -441,7 +441,7 @@ impl<W: World> Fabric<W> {
         }
     }
 
-    /// Time at which a switch can forward a packet whose last bit arrives at `arrives`.
+    /// Returns the time at which a switch can forward a packet whose last bit arrives at `arrives`.
     fn cut_through(&self, port: u32, next: u32, wire_len: u32, arrives: Time) -> Time {
         let (port, next) = (&self.ports[port as usize], &self.ports[next as usize]);
         let takes_ns = port.serialisation_ns(wire_len);

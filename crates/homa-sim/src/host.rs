@@ -16,7 +16,7 @@ use crate::packet::{Packet, PacketInfo};
 use crate::payload::PayloadMode;
 use crate::store::{PacketSink, Store};
 
-/// Counters of a host since the beginning of the run, over all its incarnations.
+/// Counters of a host since the beginning of the run, summed over all its incarnations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostCounts {
     /// RPCs that its client started.
@@ -27,9 +27,9 @@ pub struct HostCounts {
     pub failed: u64,
     /// Requests that its server executed.
     pub executed: u64,
-    /// Requests that one incarnation of its server executed more than once.
+    /// Requests that the same incarnation of its server executed more than once.
     pub executed_again: u64,
-    /// Requests whose length differed from the one that the client sent.
+    /// Requests whose length differed from the length that the client sent.
     pub lengths_wrong: u64,
     /// Bytes of complete messages that were delivered.
     pub goodput_bytes: u64,
@@ -38,7 +38,7 @@ pub struct HostCounts {
 /// State of a host other than its endpoint and its application.
 pub(crate) struct HostState {
     pub(crate) index: u32,
-    /// Number of crashes, by which events of an earlier incarnation are recognised and ignored.
+    /// Number of crashes. Events of an earlier incarnation are recognised by it and ignored.
     pub(crate) life: u32,
     pub(crate) client_port: Option<u16>,
     pub(crate) store: Store,
@@ -47,16 +47,16 @@ pub(crate) struct HostState {
     pub(crate) waiting: Vec<u32>,
     /// Clock of the host.
     pub(crate) clock: HostClock,
-    /// The latest time that was passed to this incarnation's endpoint.
+    /// The latest time passed to this incarnation's endpoint.
     latest: Time,
-    /// End of the current stall, until which its card collects packets and its timers wait.
+    /// End of the current stall. Until then the card collects packets and timers wait.
     pub(crate) stalled_until: Time,
     oracle: Oracle,
-    /// Number of times that this incarnation executed the request of (client host, id).
+    /// Number of times this incarnation executed the request, by client host and ID.
     executed: HashMap<(u32, u64), u32>,
     /// Time of the earliest timeout event in the queue.
     armed: Option<Time>,
-    /// Whether the endpoint may have more to send because the card was full.
+    /// Whether the endpoint may have more to send, because the card was full.
     pub(crate) nic_blocked: bool,
     steps: u64,
     check_every: u64,
@@ -84,7 +84,7 @@ pub(crate) struct HostSetup {
     pub(crate) check_every: u64,
     pub(crate) trace_records: usize,
     pub(crate) kernels: Rc<[bool]>,
-    /// Whether the oracle checks packets, which requires that faults do not change them.
+    /// Whether the oracle checks packets. This requires that faults do not modify packets.
     pub(crate) oracle: bool,
 }
 
@@ -116,58 +116,58 @@ impl<A: App> Host<A> {
         }
     }
 
-    /// The application, for changes between events.
+    /// Returns the application, for changes between events.
     pub fn app_mut(&mut self) -> &mut A {
         &mut self.app
     }
 
-    /// The application.
+    /// Returns the application.
     pub fn app(&self) -> &A {
         &self.app
     }
 
-    /// The endpoint, if the host is up.
+    /// Returns the endpoint, if the host is up.
     pub fn endpoint(&self) -> Option<&Endpoint> {
         self.endpoint.as_ref()
     }
 
-    /// The endpoint, if the host is up. Packets that a change makes it send are sent at the host's next
-    /// event.
+    /// Returns the endpoint, if the host is up. Packets that the endpoint sends because of a change are sent
+    /// at the host's next event.
     pub fn endpoint_mut(&mut self) -> Option<&mut Endpoint> {
         self.endpoint.as_mut()
     }
 
-    /// Its counters.
+    /// Returns the host's counters.
     pub fn counts(&self) -> HostCounts {
         self.state.counts
     }
 
-    /// Number of RPCs of which the host stores payload or a key.
+    /// Returns the number of RPCs for which the host stores payload or a key.
     pub fn stored_rpcs(&self) -> usize {
         self.state.store.open()
     }
 
-    /// Bytes of incoming messages that the host stores.
+    /// Returns the bytes of incoming messages that the host stores.
     pub fn stored_bytes(&self) -> u64 {
         self.state.store.buffered_bytes()
     }
 
-    /// Number of wrong received payload bytes.
+    /// Returns the number of wrong received payload bytes.
     pub fn bytes_wrong(&self) -> u64 {
         self.state.store.counts.bytes_wrong
     }
 
-    /// Number of received payload bytes, each counted once.
+    /// Returns the number of received payload bytes, each counted once.
     pub fn bytes_received(&self) -> u64 {
         self.state.store.counts.bytes_received
     }
 
-    /// Descriptions of the first violations of the drive contract by the endpoint.
+    /// Returns descriptions of the endpoint's first violations of the drive contract.
     pub fn violations(&self) -> &[String] {
         &self.state.store.violations
     }
 
-    /// Descriptions of the first RPCs that are still stored.
+    /// Returns descriptions of the first RPCs that are still stored.
     pub fn leftovers(&self) -> Vec<String> {
         const SHOWN: usize = 5;
         let describe = |entry: &crate::store::Entry| {
@@ -204,7 +204,7 @@ impl<A: App> Host<A> {
         self.act(fabric, |app, host| app.on_start(host));
     }
 
-    /// Loses its memory and sends nothing from now on.
+    /// Crashes the host: it loses its memory and sends nothing from now on.
     pub(crate) fn crash(&mut self, fabric: &mut Fabric<Deployed>) {
         self.endpoint = None;
         let state = &mut self.state;
@@ -319,7 +319,7 @@ impl<A: App> Host<A> {
                     state.transmit(fabric, &transmit);
                 }
                 None => {
-                    // Without a pacer's delay and RPCs that are still to be ended, nothing is left to send.
+                    // Unless a pacer delays packets or RPCs are still to be ended, nothing is left to send.
                     let is_done = endpoint.poll_timeout().is_none_or(|at| at > state.latest);
                     if is_done && endpoint.stats().pacer_waits == waits {
                         state.oracle.has_sent_all(endpoint, &mut state.store);
@@ -411,7 +411,7 @@ impl<A: App> Host<A> {
 
     /// Sends the response that the application has computed.
     pub(crate) fn reply(&mut self, fabric: &mut Fabric<Deployed>, rpc: RpcKey, length: u32) {
-        // The client may have aborted meanwhile, and then needs no answer.
+        // The client may have aborted in the meantime, in which case it needs no answer.
         self.act(fabric, |_, host| host.answer(rpc, Reply::Now(length)));
     }
 }
@@ -421,7 +421,7 @@ impl HostCtx<'_> {
         match reply {
             Reply::Now(length) => {
                 if self.reply(rpc, length).is_err() {
-                    // The limit of outgoing bytes is reached, or the client aborted: an application that
+                    // The limit of outgoing bytes is reached, or the client aborted. An application that
                     // cannot answer aborts as well.
                     self.abort(rpc);
                 }
@@ -437,7 +437,7 @@ impl HostCtx<'_> {
 }
 
 impl HostState {
-    /// Moves a due timeout to the end of the stall; false: none is due.
+    /// Moves a due timeout to the end of the stall. Returns false if none is due.
     pub(crate) fn rearm(&mut self, now: Time) -> bool {
         let due = self.armed == Some(now);
         if due {

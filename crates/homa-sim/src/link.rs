@@ -1,4 +1,4 @@
-//! One direction of a link: its sender and its queue.
+//! One direction of a link: the sender and its queue.
 
 use std::collections::VecDeque;
 
@@ -12,29 +12,29 @@ use crate::packet::PacketInfo;
 pub struct LinkConfig {
     /// Bits per second, above 0.
     pub rate_bps: u64,
-    /// Delay from the last bit sent to the last bit received.
+    /// Delay from sending the last bit to receiving it.
     pub propagation_ns: u64,
-    /// Maximum bytes (with overhead) in the queue. A packet that does not fit is dropped.
+    /// Maximum bytes in the queue, with overhead. A packet that does not fit is dropped.
     pub queue_bytes: u64,
-    /// Bytes of overhead for each Homa packet.
+    /// Bytes of overhead per Homa packet.
     pub overhead_bytes: u32,
 }
 
 impl LinkConfig {
-    /// A link of this rate with 500 ns of propagation, a queue of 1 MB and the overhead of UDP over IPv4 over
-    /// Ethernet.
+    /// Returns a link of this rate with 500 ns of propagation delay, a queue of 1 MB and the overhead of UDP
+    /// over IPv4 over Ethernet.
     pub const fn with_rate(rate_bps: u64) -> LinkConfig {
         LinkConfig {
             rate_bps,
             propagation_ns: 500,
             queue_bytes: 1_000_000,
-            // UDP 8, IPv4 20, Ethernet header 14, check sequence 4, preamble 8, gap 12: as
-            // `Config::link_overhead` counts.
+            // UDP 8, IPv4 20, Ethernet header 14, check sequence 4, preamble 8, gap 12: the same count as in
+            // `Config::link_overhead`.
             overhead_bytes: 8 + 20 + 14 + 4 + 8 + 12,
         }
     }
 
-    /// Time that a Homa packet of `wire_len` bytes occupies the link, in picoseconds.
+    /// Returns the serialization delay of a Homa packet of `wire_len` bytes, in picoseconds.
     ///
     /// At 100 Gbit/s, rounding to nanoseconds would change the rate of small packets by several percent.
     pub fn serialisation_ps(&self, wire_len: u32) -> u64 {
@@ -46,7 +46,7 @@ impl LinkConfig {
 /// Order in which a port sends queued packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Discipline {
-    /// Strict priorities, and in order within a priority.
+    /// Strict priorities; FIFO within a priority.
     #[default]
     Strict,
     /// FIFO: one queue, as in a network card without priorities.
@@ -81,26 +81,26 @@ pub(crate) struct Port {
     pub(crate) config: LinkConfig,
     discipline: Discipline,
     queues: [VecDeque<Waiting>; PRIORITIES],
-    /// A bit for each queue that is not empty.
+    /// Bit mask of the queues that are not empty.
     occupied: u8,
     queued_bytes: u64,
     /// Bytes of each queue.
     bytes_of: [u64; PRIORITIES],
     busy_until_ps: u64,
-    /// The same in nanoseconds, rounded up.
+    /// The time when the link becomes free, in nanoseconds, rounded up.
     free_at: Time,
-    /// Picoseconds for one byte; 0: not a whole number.
+    /// Picoseconds per byte; 0 if this is not a whole number.
     byte_ps: u64,
     /// Whether an event is scheduled for the end of the packet on the link.
     pub(crate) wakeup_pending: bool,
     pub(crate) max_queued_bytes: u64,
     /// Maximum queued bytes if the port has its own buffer.
     pub(crate) limit: u64,
-    /// Queued bytes above which a new packet is marked.
+    /// Queue length in bytes above which a new packet is marked.
     pub(crate) marks_above: u64,
     /// Maximum length of a queue, as a multiple of the port's free bytes.
     pub(crate) queue_share: Option<u32>,
-    /// Whether the limit of [`Port::enqueue`] applies to each queue, and not to all queues together.
+    /// Whether the limit of [`Port::enqueue`] applies to each queue rather than to all queues together.
     pub(crate) limits_queues: bool,
 }
 
@@ -109,7 +109,7 @@ pub(crate) struct Port {
 pub(crate) struct Departure {
     pub(crate) packet: u32,
     pub(crate) wire_len: u32,
-    /// Arrival of its last bit at the other end.
+    /// Arrival of the packet's last bit at the other end.
     pub(crate) arrives: Time,
 }
 
@@ -138,7 +138,7 @@ impl Port {
         }
     }
 
-    /// Bytes of link time of a Homa packet.
+    /// Returns the link time of a Homa packet, in bytes.
     #[inline]
     pub(crate) fn cost(&self, wire_len: u32) -> u64 {
         u64::from(wire_len) + u64::from(self.config.overhead_bytes)
@@ -152,8 +152,8 @@ impl Port {
         }
     }
 
-    /// Queues a packet if its port then holds at most `limit` bytes, or its queue does if `limits_queues` is
-    /// set.
+    /// Queues a packet if the port then holds at most `limit` bytes. If `limits_queues` is set, the limit
+    /// applies to the packet's queue instead.
     pub(crate) fn enqueue(&mut self, number: u32, packet: &PacketInfo, limit: u64) -> Admission {
         let bytes = self.cost(packet.wire_len);
         let mut admission = Admission::Queued;
@@ -186,7 +186,7 @@ impl Port {
         }
     }
 
-    /// Whether a queue with `bytes` more leaves the other queues of the port their part of `limit`.
+    /// Whether a queue with `bytes` more leaves the port's other queues their part of `limit`.
     #[inline]
     fn leaves_room(&self, queue: usize, bytes: u64, limit: u64) -> bool {
         let Some(share) = self.queue_share else { return true };
@@ -194,13 +194,13 @@ impl Port {
         own == 0 || own + bytes <= u64::from(share).saturating_mul(limit.saturating_sub(self.queued_bytes))
     }
 
-    /// Whether the start of a packet must be scheduled: one is queued, and no event is scheduled for it.
+    /// Whether the start of a packet must be scheduled: a packet is queued, and no event is scheduled for it.
     #[inline]
     pub(crate) fn needs_wakeup(&self) -> bool {
         self.occupied != 0 && !self.wakeup_pending
     }
 
-    /// Starts a packet if the port is idle; `None`: it has to be queued.
+    /// Starts a packet if the port is idle; `None`: the packet has to be queued.
     #[inline]
     pub(crate) fn depart_at_once(
         &mut self,
@@ -216,11 +216,11 @@ impl Port {
         Some(self.start(now, number, wire_len))
     }
 
-    /// Drops packets of greater ranks until a packet of this rank fits, and returns them. Empty: there is no
-    /// room.
+    /// Drops packets of greater ranks until a packet of this rank fits, and returns the dropped packets. An
+    /// empty result means there is no room.
     ///
-    /// More than one may be necessary: the greatest rank may be that of a probe, which is short, for a
-    /// message that has waited for long.
+    /// More than one may have to be dropped: the greatest rank may be that of a probe, which is short, for a
+    /// message that has waited for a long time.
     fn evict(&mut self, rank: u32, bytes: u64, limit: u64) -> Vec<u32> {
         let mut evicted = Vec::new();
         if self.discipline != Discipline::Rank {
@@ -232,7 +232,8 @@ impl Port {
             return evicted;
         }
         while self.queued_bytes + bytes > limit {
-            // Of equal ranks the last one is dropped: the earlier packets of its flow are useful without it.
+            // Of equal ranks the last packet is dropped: the earlier packets of its flow are useful without
+            // it.
             let worst = self.queues[0].iter().enumerate().max_by_key(|(_, waiting)| waiting.rank);
             let worst = worst.map(|(at, _)| at);
             let Some(worst) = worst.and_then(|at| self.queues[0].remove(at)) else { break };
@@ -261,7 +262,7 @@ impl Port {
         waiting
     }
 
-    /// The next packet for the link, if the link is free at `now`.
+    /// Returns the next packet for the link, if the link is free at `now`.
     #[inline]
     pub(crate) fn depart(&mut self, now: Time) -> Option<Departure> {
         if self.occupied == 0 || self.free_at() > now {
@@ -274,7 +275,7 @@ impl Port {
 
     #[inline]
     fn start(&mut self, now: Time, packet: u32, wire_len: u32) -> Departure {
-        // A packet without a pause before it starts at the end of its predecessor, to the picosecond. After a
+        // If there was no pause, the packet starts when its predecessor ends, to the picosecond. After a
         // pause it starts now.
         let now_ps = now.as_ns() * PS_PER_NS;
         let start_ps =
@@ -285,7 +286,7 @@ impl Port {
         Departure { packet, wire_len, arrives }
     }
 
-    /// Time at which the link is free for the next packet.
+    /// Returns the time at which the link is free for the next packet.
     #[inline]
     pub(crate) fn free_at(&self) -> Time {
         self.free_at
@@ -296,7 +297,7 @@ impl Port {
         self.queued_bytes
     }
 
-    /// Bytes in the queue of this priority.
+    /// Returns the bytes in the queue of this priority.
     #[inline]
     pub(crate) fn held(&self, priority: u8) -> u64 {
         self.bytes_of[self.queue_of(priority)]
@@ -308,7 +309,7 @@ impl Port {
         self.occupied == 0 && self.free_at() <= now
     }
 
-    /// Time that a packet of this length takes on the link, rounded up.
+    /// Returns the serialization delay of a packet of this length, rounded up.
     pub(crate) fn serialisation_ns(&self, wire_len: u32) -> u64 {
         self.serialisation_ps(wire_len).div_ceil(PS_PER_NS)
     }
@@ -380,7 +381,7 @@ mod tests {
     #[test]
     fn a_queue_leaves_room_for_the_others_of_its_port() {
         let mut port = Port { queue_share: Some(3), ..port(Discipline::Strict) };
-        // A single queue gets three quarters, and the next one three quarters of the rest.
+        // A single queue gets three quarters, and the next queue three quarters of the rest.
         let got = [0, 7].map(|priority| (0..400).filter(|&n| enqueue(&mut port, n, 0, priority)).count());
         assert_eq!(got, [300, 75]);
         assert_eq!(port.depart(Time::ZERO).map(|departure| departure.packet), Some(0));

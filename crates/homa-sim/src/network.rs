@@ -1,4 +1,4 @@
-//! Hosts joined by links.
+//! Hosts connected by links.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -31,22 +31,23 @@ pub struct NetworkConfig {
     pub switch: SwitchConfig,
     /// Whether the hosts' cards send by priority. Otherwise they send in order, as most cards do.
     pub nic_priorities: bool,
-    /// Bytes in the card's queue from which on a host's driver takes no more packets from its endpoint.
+    /// Length of the card's queue in bytes at which a host's driver accepts no more packets from its
+    /// endpoint.
     pub nic_queue_bytes: u64,
     /// Delay from a packet's arrival at a host to its processing.
     pub receive_delay_ns: u64,
-    /// Time after a packet within which further packets join its burst; 0: each packet is a burst.
+    /// Time after a packet during which further packets join its burst; 0: each packet is a burst.
     pub burst_ns: u64,
     /// Faults of the network.
     pub faults: FaultProfile,
     /// Whether messages have payload.
     pub payload: PayloadMode,
-    /// Length of the card's receive queue in packets, while the host is stalled. More packets are dropped.
+    /// Length of the card's receive queue in packets while the host is stalled. Further packets are dropped.
     pub receive_queue_packets: usize,
-    /// The hosts' protocol settings. Each host has its own seed and, unless `incarnation` is 0, its own
+    /// The hosts' protocol settings. Each host gets its own seed and, unless `incarnation` is 0, its own
     /// incarnation.
     pub protocol: Config,
-    /// The protocol settings of each host, if they differ; empty: all hosts have `protocol`.
+    /// The protocol settings of each host, if they differ; empty: `protocol` applies to all hosts.
     pub host_protocols: Vec<Config>,
     /// Number of steps of a host between calls of [`homa_proto::Endpoint::check`]; 0: no calls.
     pub check_every: u64,
@@ -57,8 +58,8 @@ pub struct NetworkConfig {
 }
 
 impl NetworkConfig {
-    /// A network without faults at 25 Gbit/s, the rate for which the protocol's defaults were tuned. Two
-    /// hosts are back to back, more at one switch.
+    /// Returns a network without faults at 25 Gbit/s, the rate for which the protocol's defaults were tuned.
+    /// Two hosts are back to back; more are connected to one switch.
     pub fn new(seed: u64, hosts: usize) -> NetworkConfig {
         NetworkConfig {
             seed,
@@ -67,9 +68,9 @@ impl NetworkConfig {
             link: LinkConfig::with_rate(25_000_000_000),
             switch: SwitchConfig::default(),
             nic_priorities: false,
-            // Three full packets keep the link busy. More would only be a queue without priorities.
+            // Three full packets keep the link busy. More would only add a queue without priorities.
             nic_queue_bytes: 4_500,
-            // Half of the turn-around time of a host in published simulations of Homa.
+            // Half of a host's turn-around time in published simulations of Homa.
             receive_delay_ns: 500,
             burst_ns: 0,
             faults: FaultProfile::default(),
@@ -94,26 +95,26 @@ impl World for Deployed {
     type Shared = Requests;
 }
 
-/// Lengths of the requests under way, by client host and id, with which servers check the lengths that they
-/// receive.
+/// Lengths of the outstanding requests, by client host and ID. Servers check the lengths that they receive
+/// against them.
 pub(crate) type Requests = HashMap<(u32, u64), u32>;
 
 /// An event at a host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HostEvent {
-    /// It processes the packets that its card has received.
+    /// The host processes the packets that its card has received.
     Receive { host: u32 },
-    /// Its stall ends.
+    /// The host's stall ends.
     Wake { host: u32 },
-    /// Its endpoint's timeout is due.
+    /// The endpoint's timeout is due.
     Timeout { host: u32, life: u32 },
-    /// A timer of its application expires.
+    /// A timer of the host's application expires.
     AppTimer { host: u32, life: u32, token: u64 },
-    /// The application of its server has computed a response.
+    /// The server's application has computed a response.
     Reply { host: u32, life: u32, rpc: RpcKey, length: u32 },
 }
 
-/// Hosts joined by links, on virtual time.
+/// Hosts connected by links, on virtual time.
 pub struct Network<A> {
     config: NetworkConfig,
     hosts: Vec<Host<A>>,
@@ -123,7 +124,7 @@ pub struct Network<A> {
 }
 
 impl<A: App> Network<A> {
-    /// A network at time 0 whose hosts have started. `app` creates the application of each host.
+    /// Makes a network at time 0 whose hosts have started. `app` creates the application of each host.
     ///
     /// # Panics
     /// If the number of hosts does not fit the topology, or the protocol's configuration contradicts itself.
@@ -151,22 +152,22 @@ impl<A: App> Network<A> {
         Network { config, hosts, fabric, burst: Vec::new() }
     }
 
-    /// The simulated time.
+    /// Returns the simulated time.
     pub fn now(&self) -> Time {
         self.fabric.now
     }
 
-    /// The hosts.
+    /// Returns the hosts.
     pub fn hosts(&self) -> &[Host<A>] {
         &self.hosts
     }
 
-    /// One host.
+    /// Returns one host.
     pub fn host(&self, index: usize) -> &Host<A> {
         &self.hosts[index]
     }
 
-    /// One host, for changes.
+    /// Returns one host for modification.
     pub fn host_mut(&mut self, index: usize) -> &mut Host<A> {
         &mut self.hosts[index]
     }
@@ -189,8 +190,8 @@ impl<A: App> Network<A> {
         self.run_until(self.fabric.now + ns);
     }
 
-    /// Advances until `done` holds, which is called after each event; false: it reached `limit` first, or
-    /// there are no more events.
+    /// Advances until `done`, which is called after each event, returns true. Returns false if `limit` comes
+    /// first or there are no more events.
     pub fn run_until_done(&mut self, limit: Time, mut done: impl FnMut(&Network<A>) -> bool) -> bool {
         while !done(self) {
             if self.fabric.queue.next_at().is_none_or(|at| at > limit) {
@@ -201,7 +202,7 @@ impl<A: App> Network<A> {
         true
     }
 
-    /// Advances until no packet is under way and every host is idle; false: it reached `limit` first.
+    /// Advances until no packet is in flight and every host is idle. Returns false if `limit` comes first.
     pub fn run_until_idle(&mut self, limit: Time) -> bool {
         self.run_until_done(limit, Network::is_idle)
     }
@@ -211,7 +212,7 @@ impl<A: App> Network<A> {
         self.fabric.packets.in_flight() == 0 && self.hosts.iter().all(Host::is_idle)
     }
 
-    /// Handles the next event; false: there is none.
+    /// Handles the next event. Returns false if there is none.
     pub fn step(&mut self) -> bool {
         let Some((at, event)) = self.fabric.queue.pop() else { return false };
         debug_assert!(at >= self.fabric.now, "time goes back");
@@ -261,7 +262,7 @@ impl<A: App> Network<A> {
         if let HostEvent::Timeout { life, .. } = event
             && (state.life != life || !state.rearm(self.fabric.now))
         {
-            return; // The timeout belongs to an earlier incarnation, or was replaced by an earlier one.
+            return; // The timeout belongs to an earlier incarnation, or was replaced by an earlier timeout.
         }
         self.fabric.queue.push(state.stalled_until, Event::Host(event));
     }
@@ -317,7 +318,7 @@ impl<A: App> Network<A> {
     /// Passes the packets in a host's card to the host, and returns their buffers to the network.
     fn receive(&mut self, host: usize) {
         if self.stalled(host as u32) {
-            return; // Packets in the card are taken when the stall ends.
+            return; // Packets in the card are received when the stall ends.
         }
         let host = &mut self.hosts[host];
         let packets = &mut self.fabric.packets;
@@ -329,7 +330,7 @@ impl<A: App> Network<A> {
     }
 
     /// Crashes a host: it loses its memory and sends nothing until [`Network::restart`]. Packets already sent
-    /// arrive.
+    /// still arrive.
     pub fn crash(&mut self, host: usize) {
         self.hosts[host].crash(&mut self.fabric);
     }
@@ -339,8 +340,8 @@ impl<A: App> Network<A> {
         self.start(host, None);
     }
 
-    /// Restarts a crashed host with `incarnation` from its wall clock, which may be older than the last one.
-    /// A host that shows none still shows none.
+    /// Restarts a crashed host with `incarnation` from its wall clock, which may be older than the previous
+    /// one. A host that shows no incarnation still shows none.
     pub fn restart_as(&mut self, host: usize, incarnation: u64) {
         self.start(host, Some(incarnation));
     }
@@ -351,9 +352,9 @@ impl<A: App> Network<A> {
         self.hosts[host].start(&mut self.fabric, protocol);
     }
 
-    /// Stalls a host for `ns` while its card collects packets. Afterwards it takes all packets in one burst,
-    /// and handles the timers that are due before or after them. Does nothing if the host is down or already
-    /// stalled.
+    /// Stalls a host for `ns` while its card collects packets. Afterwards the host receives all packets in
+    /// one burst, and handles the due timers before or after them. Does nothing if the host is down or
+    /// already stalled.
     pub fn stall(&mut self, host: usize, ns: u64, timers_first: bool) {
         let now = self.fabric.now;
         let state = &mut self.hosts[host].state;
@@ -374,8 +375,8 @@ impl<A: App> Network<A> {
         }
     }
 
-    /// Steps the host's clock by `by_ns`, back if it is negative. The wall clock is an argument of
-    /// [`Network::restart_as`].
+    /// Steps the host's clock by `by_ns`, backwards if it is negative. The wall clock is set by
+    /// [`Network::restart_as`] instead.
     pub fn step_clock(&mut self, host: usize, by_ns: i64) {
         self.hosts[host].state.clock.step(by_ns);
         self.hosts[host].arm(&mut self.fabric);
@@ -400,13 +401,13 @@ impl<A: App> Network<A> {
         }
     }
 
-    /// The limit of packets from one host to another, if there is one.
+    /// Returns the packet size limit from one host to another, if any.
     pub fn path_limit(&self, from: usize, to: usize) -> Option<PathLimit> {
         self.fabric.path_limits.get(&(from as u32, to as u32)).copied()
     }
 
-    /// Adds a queue for `to` with this drain rate to the driver of `from`, or removes it. Packets in the old
-    /// queue are sent.
+    /// Adds a queue for packets to `to` with this drain rate to the driver of `from`, or removes it. Packets
+    /// in the old queue are sent.
     pub fn set_driver_queue(&mut self, from: usize, to: usize, drain: Option<Drain>) {
         let way = (from as u32, to as u32);
         let kept = self.fabric.driver_queues.get_mut(&way).map_or_else(Vec::new, DriverQueue::take_kept);
@@ -422,14 +423,14 @@ impl<A: App> Network<A> {
         self.fabric.faults.set_profile(faults);
     }
 
-    /// Sends a packet on the uplink of `from` as if that host had sent it, for peers that are not our
-    /// endpoints.
+    /// Sends a packet on the uplink of `from` as if that host had sent it. Used for peers that are not Homa
+    /// endpoints of this crate.
     pub fn inject(&mut self, from: usize, to: usize, priority: u8, bytes: Vec<u8>) {
         self.inject_as(from, from, to, priority, bytes);
     }
 
-    /// Sends a packet on the uplink of `via` with the address of `from`, which need not be a host: a forged
-    /// packet.
+    /// Sends a packet on the uplink of `via` with the source address of `from`, which need not be a host: a
+    /// forged packet.
     pub fn inject_as(&mut self, via: usize, from: usize, to: usize, priority: u8, bytes: Vec<u8>) {
         let (from, to, wire_len) = (from as u32, to as u32, bytes.len() as u32);
         let number = self.fabric.packets.take();
@@ -438,7 +439,7 @@ impl<A: App> Network<A> {
         self.fabric.enqueue(number, via as u32);
     }
 
-    /// Number of packets in queues or on links.
+    /// Returns the number of packets in queues or on links.
     pub fn packets_under_way(&self) -> usize {
         self.fabric.packets.in_flight()
     }
@@ -449,28 +450,28 @@ impl<A: App> Network<A> {
         self.fabric.capture.packets.clear();
     }
 
-    /// The packets captured so far, if [`NetworkConfig::capture`] is set.
+    /// Returns the packets captured so far, if [`NetworkConfig::capture`] is set.
     pub fn captured(&self) -> &[CapturedPacket] {
         &self.fabric.capture.packets
     }
 
-    /// Counters of the network.
+    /// Returns the counters of the network.
     pub fn stats(&self) -> FabricStats {
         self.fabric.stats
     }
 
-    /// Counters of faults.
+    /// Returns the counters of faults.
     pub fn fault_counts(&self) -> FaultCounts {
         self.fabric.faults.counts
     }
 
-    /// Maximum queue at the switch before the link to this host, in bytes; 0 back to back.
+    /// Returns the maximum queue length at the switch before the link to this host, in bytes; 0 back to back.
     pub fn max_queued_bytes(&self, host: usize) -> u64 {
         self.fabric.ports.get(self.hosts.len() + host).map_or(0, |port| port.max_queued_bytes)
     }
 }
 
-/// Settings of the network without its hosts.
+/// Returns the settings of the network without its hosts.
 fn fabric_config(config: &NetworkConfig) -> FabricConfig {
     FabricConfig {
         seed: config.seed,
@@ -487,19 +488,20 @@ fn fabric_config(config: &NetworkConfig) -> FabricConfig {
     }
 }
 
-/// The protocol settings of a host, before its seed and incarnation are set.
+/// Returns the protocol settings of a host, before its seed and incarnation are set.
 fn protocol_of(config: &NetworkConfig, host: usize) -> &Config {
     config.host_protocols.get(host).unwrap_or(&config.protocol)
 }
 
-/// The protocol settings of one incarnation of a host, with this incarnation or, without one, a default.
+/// Returns the protocol settings of one incarnation of a host, with the given incarnation number or, without
+/// one, a default.
 fn host_config(config: &NetworkConfig, host: u32, life: u32, incarnation: Option<u64>) -> Config {
     let protocol = protocol_of(config, host as usize);
     let incarnation = match protocol.incarnation {
         0 => 0,
         first => incarnation.unwrap_or(first + u64::from(life)),
     };
-    // The protocol accepts seed 0, but it is also the value of a configuration without a seed.
+    // The protocol accepts seed 0, but 0 is also the value of a configuration without a seed.
     let seed = mix(mix(config.seed) ^ (u64::from(host) << 32 | u64::from(life))) | 1;
     Config { seed, incarnation, ..protocol.clone() }
 }

@@ -1,10 +1,10 @@
-//! TCP through a router with several cores: the experiment of the sparse connection patch.
+//! TCP through a multi-core router: the experiment of the sparse connection patch.
 //!
-//! Two hosts send to each other through a router with one device for each, over a number of connections in
-//! each direction that always have data. Packets arrive on the router's core 0, and a policy chooses the core
-//! that forwards them. Only the router is modelled: hosts and links are a constant delay and never the
-//! bottleneck. TCP is modelled as far as it affects the router: segments in a window, an acknowledgement for
-//! every second one, and a halved window after a loss.
+//! Two hosts send to each other through a router with a device for each host. There are several connections
+//! in each direction, which always have data to send. Packets arrive on the router's core 0, and a policy
+//! selects the core that forwards them. Only the router is modelled: hosts and links are a constant delay and
+//! never the bottleneck. TCP is modelled only as far as it affects the router: segments in a window, an
+//! acknowledgement for every second segment, and a halved window after a loss.
 
 use homa_proto::Time;
 use homa_steer::hash::Flow;
@@ -24,14 +24,14 @@ pub struct RouterConfig {
     pub costs: Costs,
     /// Cores of the router, at least 1. Packets arrive on the first.
     pub cores: usize,
-    /// Policy that chooses the forwarding core among the others; [`PolicyName::SameCore`]: the first core
+    /// Policy that selects the forwarding core among the others; [`PolicyName::SameCore`]: the first core
     /// does all work.
     pub policy: PolicyName,
     /// Connections in each direction, 1 to 10,000.
     pub flows: u32,
-    /// Measured time in nanoseconds. The warm-up before it takes a tenth of this time.
+    /// Measured time in nanoseconds. The preceding warm-up takes a tenth of this time.
     pub duration_ns: u64,
-    /// Seed of the run, which determines ports and therefore hashes.
+    /// Seed of the run, which determines the ports and therefore the hashes.
     pub seed: u64,
 }
 
@@ -54,7 +54,7 @@ pub struct RouterReport {
     pub counts: CoreCounts,
 }
 
-/// Bytes of a segment on Ethernet, with the usual timestamp option, and of its packet.
+/// Bytes of payload in a segment on Ethernet, with the usual timestamp option, and bytes of its packet.
 const SEGMENT: u32 = 1_448;
 const DATA_BYTES: u32 = 1_500;
 const ACK_BYTES: u32 = 52;
@@ -77,11 +77,11 @@ const PORTS: u64 = 0x70;
 const TCP: u8 = 6;
 const MAX_FLOWS: u32 = 10_000;
 
-/// A packet of a connection, towards its receiver or back.
+/// A packet of a connection, towards the receiver or back.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     flow: u32,
-    /// Total number of acknowledged segments; `None`: data.
+    /// Total number of acknowledged segments; `None` for data.
     acks: Option<u64>,
 }
 
@@ -101,28 +101,29 @@ enum Event {
 
 #[derive(Debug)]
 struct Connection {
-    /// Hashes of its data and of its acknowledgements, which differ because the router translates addresses.
+    /// Hashes of the data and of the acknowledgements, which differ because the router translates addresses.
     hashes: [u32; 2],
-    /// The device at which its data arrives. Its acknowledgements arrive at the other one.
+    /// The device at which the data arrives. The acknowledgements arrive at the other device.
     device: u32,
     window: u32,
     /// Segments acknowledged since the last change of the window.
     grown: u32,
     in_flight: u32,
-    /// Lost segments that the sender has not detected.
+    /// Lost segments that the sender has not detected yet.
     lost: u32,
     /// Segments acknowledged since the window was last halved.
     since_halved: u32,
     received: u64,
     acked: u64,
-    /// Segments received when the last acknowledgement was sent.
+    /// Number of segments received when the last acknowledgement was sent.
     answered: u64,
-    /// Segments received when counting began.
+    /// Number of segments received when counting began.
     counted_from: u64,
 }
 
 impl RouterConfig {
-    /// The router of the patch: four cores, three of which forward, and half a minute.
+    /// Returns the configuration of the patch's router: four cores, three of which forward, and half a
+    /// minute.
     #[must_use]
     pub fn new(policy: PolicyName, flows: u32, seed: u64) -> RouterConfig {
         RouterConfig {
@@ -191,7 +192,7 @@ struct Router {
     queue: EventQueue<Event>,
     machine: Machine,
     connections: Vec<Connection>,
-    /// Packets in the router, by number.
+    /// Packets in the router, by index.
     inside: Vec<Segment>,
     free: Vec<u32>,
 }
@@ -342,11 +343,11 @@ impl Router {
         }
     }
 
-    /// Makes a sender detect its lost segments, which it sends again like any others.
+    /// Makes a sender detect its lost segments, which it then retransmits like any other segments.
     fn recover(&mut self, flow: u32) {
         let connection = &mut self.connections[flow as usize];
         connection.in_flight -= std::mem::take(&mut connection.lost).min(connection.in_flight);
-        // At most once in a window: other losses in it were sent before the detection.
+        // At most once per window: other losses in the window were sent before the detection.
         if connection.since_halved >= connection.window {
             connection.window = (connection.window / 2).max(2);
             (connection.grown, connection.since_halved) = (0, 0);
@@ -404,7 +405,7 @@ mod tests {
         RouterConfig { duration_ns: 2_000_000_000, ..RouterConfig::new(policy, flows, 3) }
     }
 
-    /// One core receives and forwards a packet: 262.3 us, and two of three packets are data.
+    /// One core receives and forwards a packet in 262.3 us, and two of three packets are data.
     #[test]
     fn one_core_forwards_what_its_costs_let_it() {
         let packets_per_sec = 1e9 / (83_100.0 + 179_200.0);

@@ -15,15 +15,16 @@ use crate::transport::homa::HomaConfig;
 /// Overhead of a packet of IP protocol 146: Ethernet header, check sequence, preamble and gap, and an IPv4
 /// header.
 const RAW_OVERHEAD: u32 = 14 + 4 + 8 + 12 + 20;
-/// A Homa packet over IPv4 in a frame of MTU 1500.
+/// A Homa packet over IPv4 at an MTU of 1500.
 const PACKET: u32 = 1_480;
-/// The same with an MTU of 3000.
+/// A Homa packet over IPv4 at an MTU of 3000.
 const MTU_3000: u32 = 2_980;
 
 impl ClusterConfig {
-    /// The simulations of the SIGCOMM 2018 paper, figures 12 to 18: 144 hosts in 9 racks, 10 Gbit/s at the
-    /// edge, 40 Gbit/s in the core. A host's software and its network card each take 0.5 us at each end, a
-    /// switch 0.25 us, and wires have no delay. Each packet takes a random spine. `load` counts headers.
+    /// Returns the simulations of the SIGCOMM 2018 paper, figures 12 to 18: 144 hosts in 9 racks, 10 Gbit/s
+    /// at the edge, 40 Gbit/s in the core. A host's software and its network card each take 0.5 us at each
+    /// end, a switch 0.25 us, and wires have no delay. Each packet takes a random spine. `load` includes
+    /// headers.
     ///
     /// A full packet across the core and a grant back take 7.75 us, which gives the paper's RTTbytes of about
     /// 9.7 KB.
@@ -71,9 +72,9 @@ impl ClusterConfig {
         ClusterConfig { warm_up_ns: cluster.steady_warm_up_ns(), ..cluster }
     }
 
-    /// The cluster of the kernel paper (ATC 2021): 40 hosts at one switch, 25 Gbit/s, MTU 3000, and echo RPCs
-    /// with all packets that the deployed protocol sends for them. `load` counts headers, and both messages
-    /// of an RPC.
+    /// Returns the cluster of the kernel paper (ATC 2021): 40 hosts at one switch, 25 Gbit/s, MTU 3000, and
+    /// echo RPCs with all packets that the deployed protocol sends for them. `load` includes headers and both
+    /// messages of an RPC.
     ///
     /// Software takes a constant time per packet. Queues in hosts, which make the published tails, are not
     /// modelled.
@@ -82,12 +83,12 @@ impl ClusterConfig {
     /// (xl170 cluster)" of January 2021, Linux 5.4.80:
     ///
     /// - Sending takes 1,710 ns from the call to the card at a client, and 1,475 ns at a server. Receiving
-    ///   takes 3,220 ns from the card to the application at a server, and 3,080 ns at a client. A host here
+    ///   takes 3,220 ns from the card to the application at a server, and 3,080 ns at a client. Here a host
     ///   is both, and each packet takes the mean: 1,592 and 3,150 ns.
-    /// - The way from card to card takes 2,805 ns in each direction, of which a short packet occupies the two
-    ///   links for about 70. Only the sum is published. Its parts here are guesses: 1,000 ns for each link
-    ///   with its cards and 700 ns for the switch.
-    /// - The sum of both directions is the published 15,100 ns of a round trip, which excludes the server's
+    /// - From card to card a packet takes 2,805 ns in each direction; a short packet occupies the two links
+    ///   for about 70 ns of that. Only the sum is published. Its parts here are guesses: 1,000 ns for each
+    ///   link with its cards and 700 ns for the switch.
+    /// - The sum of both directions is the published round trip of 15,100 ns, which excludes the server's
     ///   turn-around.
     /// - The 40 nodes and the MTU of 3000 are those of "Small-message latencies" in the same notes.
     pub fn atc21(workload: Workload, load: f64, seed: u64) -> ClusterConfig {
@@ -105,7 +106,8 @@ impl ClusterConfig {
         ClusterConfig { warm_up_ns: cluster.steady_warm_up_ns(), ..cluster }
     }
 
-    /// Messages, or RPCs, that start per second at all hosts together; `None`: the traffic has no load.
+    /// Returns the messages, or RPCs, that start per second at all hosts together; `None`: the traffic has no
+    /// load.
     pub fn starts_per_sec(&self) -> Option<f64> {
         match self.traffic {
             Traffic::Uniform { load } => {
@@ -115,8 +117,8 @@ impl ClusterConfig {
         }
     }
 
-    /// RTTbytes: link bytes in the time of a full packet and the grant that answers it, which a sender may
-    /// have on the way without waiting.
+    /// Returns RTTbytes: link bytes in the time of a full packet and the grant that answers it. A sender may
+    /// have this many bytes in flight without waiting.
     pub fn rtt_bytes(&self) -> u32 {
         let ideal = super::ideal::Ideal::new(self);
         let round_ns = ideal.compute_far(self.framing.payload) + ideal.compute_far(1);
@@ -125,10 +127,10 @@ impl ClusterConfig {
 }
 
 impl HomaConfig {
-    /// Homa as in the SIGCOMM 2018 paper, for this network and workload. RTTbytes are the unscheduled bytes
-    /// and the window of each message, each packet has its own grant, and the oldest message has no share.
-    /// Priorities are divided in proportion to the workload's unscheduled and scheduled bytes, with cutoffs
-    /// that give each level the same number of unscheduled bytes.
+    /// Returns Homa's settings as in the SIGCOMM 2018 paper, for this network and workload. RTTbytes are the
+    /// unscheduled bytes and the window of each message, each packet has its own grant, and no share is
+    /// reserved for the oldest message. Priorities are divided in proportion to the workload's unscheduled
+    /// and scheduled bytes, with cutoffs that give each level the same number of unscheduled bytes.
     pub fn sigcomm18(cluster: &ClusterConfig) -> HomaConfig {
         let rtt_bytes = cluster.rtt_bytes();
         let levels = PRIORITIES as u8;
@@ -142,7 +144,7 @@ impl HomaConfig {
                 max_unsched_bytes: rtt_bytes.max(base.max_unsched_bytes),
                 window: rtt_bytes,
                 max_overcommit: u32::from(scheduled),
-                // Only the windows limit grants, and not their sum.
+                // Only the windows limit grants, not their sum.
                 max_incoming: 64 * rtt_bytes,
                 min_grant_increment: 1,
                 grant_fifo_fraction: 0,
@@ -168,32 +170,32 @@ impl HomaConfig {
 /// A message's window in eighths of RTTbytes, if priorities are divided as in the paper.
 ///
 /// Under load, a grant returns later than in an empty network, because the message's packets and the grant
-/// itself queue on the way. A window of one round trip then leaves the downlink idle. But with a wider
+/// itself are queued on the way. A window of one round trip then leaves the downlink idle. But with a wider
 /// window, long messages delay the last bytes of messages just above RTTbytes. In W4 at 80 % load, 9 eighths
 /// reduce the median of all sizes above 40 kB by 3 to 7 %, and increase no P99 by more than 2 %. With 10
-/// eighths the median falls by 5 to 11 %, and P99 of 50 kB rises by 1 to 8 %, by seed. With 12, P99 of the
-/// longest messages rises by 7 %, too.
+/// eighths the median falls by 5 to 11 %, and P99 of 50 kB rises by 1 to 8 %, depending on the seed. With 12,
+/// P99 of the longest messages rises by 7 %, too.
 const TUNED_WINDOW_EIGHTHS: u32 = 9;
-/// Maximum bytes on the way to a host, all messages together, in RTTbytes: the maximum of a deployed host at
-/// 10 Gbit/s.
+/// Maximum bytes in flight to a host over all messages, in RTTbytes: the maximum of a deployed host at 10
+/// Gbit/s.
 ///
-/// An incast may send half of it unscheduled. More than a port's buffer would control nothing: with 64 round
-/// trips instead of 16, 100 senders of 10 KB take twelve times as long into a port of 200 KB. Under a load of
-/// W1 to W5 the value makes no difference.
+/// An incast may send half of it unscheduled. A value above a port's buffer would control nothing: with 64
+/// round trips instead of 16, 100 senders of 10 KB take twelve times as long into a port of 200 KB. Under the
+/// loads of W1 to W5 the value makes no difference.
 const TUNED_INCOMING: u32 = 16;
 
 impl HomaConfig {
-    /// The best settings in sweeps of our additions to the paper's protocol
+    /// Returns the best settings in sweeps of our additions to the paper's protocol
     /// (docs/perf/2026-11-27-steady-state.md), which are the default of `homa sim`. They are
     /// [`HomaConfig::sigcomm18`] with either more levels for unscheduled bytes or wider windows, and with
-    /// unscheduled quotas for the senders of an incast, which need the link's rate.
+    /// unscheduled quotas for the senders of an incast, which require the link's rate.
     ///
-    /// Both more levels and wider windows would delay messages just above RTTbytes too much: in W3, P99 of 6
-    /// to 11 kB would be 11 % above that of the paper's settings. As in the paper, the number of granted
-    /// messages is the number of scheduled levels.
+    /// Both together would delay messages just above RTTbytes too much: in W3, P99 of 6 to 11 kB would be 11
+    /// % above that with the paper's settings. As in the paper, the number of granted messages equals the
+    /// number of scheduled levels.
     ///
-    /// Unscheduled bytes by the measured round trip are off: with all hosts at about the same distance they
-    /// make no difference.
+    /// Setting unscheduled bytes by the measured round trip is off: with all hosts at about the same distance
+    /// it makes no difference.
     pub fn tuned(cluster: &ClusterConfig) -> HomaConfig {
         let paper = HomaConfig::sigcomm18(cluster).protocol;
         let levels = PRIORITIES as u8;
@@ -217,8 +219,9 @@ impl HomaConfig {
         }
     }
 
-    /// The settings of the steering experiments, for which their costs were fitted: levels by the share of
-    /// messages without grants, and windows of 1.5 RTTbytes. They stay the same when other defaults change.
+    /// Returns Homa settings under which the steering cost model was fitted: priority levels split by the
+    /// share of unscheduled messages, and windows of 1.5 RTTbytes. They stay the same when other defaults
+    /// change.
     pub(crate) fn for_steering(cluster: &ClusterConfig) -> HomaConfig {
         let paper = HomaConfig::sigcomm18(cluster).protocol;
         let levels = PRIORITIES as u8;
@@ -234,7 +237,7 @@ impl HomaConfig {
         }
     }
 
-    /// Mean bytes of link time of the grants of a message.
+    /// Returns the mean link time of a message's grants, in bytes.
     pub(crate) fn mean_grant_bytes(&self, cluster: &ClusterConfig) -> f64 {
         let payload = cluster.framing.payload;
         let increment = self.protocol.min_grant_increment.max(payload);
@@ -247,29 +250,29 @@ impl HomaConfig {
 }
 
 /// Division of the priorities between unscheduled and scheduled bytes, and the cutoffs of the unscheduled
-/// ones.
+/// levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PriorityPlan {
     /// Number of levels for unscheduled bytes, at least 1. If there is more than one level, at least one is
     /// for scheduled bytes.
     pub unscheduled_levels: u8,
-    /// As [`Config::unsched_cutoffs`].
+    /// Cutoffs, as in [`Config::unsched_cutoffs`].
     pub cutoffs: [u32; PRIORITIES],
 }
 
 impl PriorityPlan {
-    /// The paper's plan for `levels` priorities (1 to 8), messages of this workload and `unsched_bytes`
-    /// unscheduled bytes of each. A single level serves both kinds of bytes.
+    /// Makes the paper's plan for `levels` priorities (1 to 8), messages of this workload and `unsched_bytes`
+    /// unscheduled bytes of each message. A single level serves both kinds of bytes.
     pub fn new(workload: &Workload, unsched_bytes: u32, levels: u8) -> PriorityPlan {
         PriorityPlan::by_bytes(&sizes_of(workload), unsched_bytes, levels)
     }
 
-    /// The plan of [`HomaConfig::tuned`]. Its share of levels for unscheduled bytes is at least the share of
-    /// messages that need no grant, up to half of the levels, but only if the highest level then ends below
-    /// RTTbytes.
+    /// Makes the plan of [`HomaConfig::tuned`]. The fraction of levels for unscheduled bytes is raised to the
+    /// fraction of messages that need no grant, up to half of the levels. This applies only if the highest
+    /// level then ends below RTTbytes.
     ///
-    /// In proportion to bytes W3 would have two such levels, in which the first bytes of long messages
-    /// precede short messages. With four, P99 of the shorter half is 6 % less. In W4 and W5 all levels would
+    /// In proportion to bytes, W3 would have two such levels, in which the first bytes of long messages
+    /// precede short messages. With four, P99 of the shorter half is 6 % lower. In W4 and W5 all levels would
     /// end above RTTbytes and separate messages that need grants anyway: W4's short messages would gain 1 %,
     /// and P99 of 40 to 50 kB would rise by about 10 %.
     pub fn tuned(workload: &Workload, unsched_bytes: u32, levels: u8) -> PriorityPlan {
@@ -277,12 +280,12 @@ impl PriorityPlan {
         if divided.cutoffs[usize::from(levels) - 1] < unsched_bytes { divided } else { paper }
     }
 
-    /// The same wherever the highest level ends.
+    /// Like [`PriorityPlan::tuned`], but wherever the highest level ends.
     pub(crate) fn by_messages(workload: &Workload, unsched_bytes: u32, levels: u8) -> PriorityPlan {
         PriorityPlan::both(workload, unsched_bytes, levels).1
     }
 
-    /// The plan with `unscheduled_levels` of the levels (1 to `levels`) for unscheduled bytes.
+    /// Makes a plan with `unscheduled_levels` of the levels (1 to `levels`) for unscheduled bytes.
     pub fn with_levels(
         workload: &Workload,
         unsched_bytes: u32,
@@ -292,7 +295,7 @@ impl PriorityPlan {
         PriorityPlan::of_sizes(&sizes_of(workload), unsched_bytes, levels, unscheduled_levels)
     }
 
-    /// The paper's plan, and [`PriorityPlan::by_messages`].
+    /// Returns the paper's plan and that of [`PriorityPlan::by_messages`].
     fn both(workload: &Workload, unsched_bytes: u32, levels: u8) -> (PriorityPlan, PriorityPlan) {
         let sizes = sizes_of(workload);
         let paper = PriorityPlan::by_bytes(&sizes, unsched_bytes, levels);
@@ -331,7 +334,7 @@ impl PriorityPlan {
     }
 }
 
-/// Sizes that represent equal numbers of a workload's messages, in increasing order.
+/// Returns sizes that represent equal numbers of a workload's messages, in increasing order.
 fn sizes_of(workload: &Workload) -> Vec<u32> {
     quantiles(workload).collect()
 }
@@ -350,7 +353,7 @@ mod tests {
         assert!((9_500..9_900).contains(&bytes), "{bytes}");
     }
 
-    /// Short messages are all unscheduled, long ones hardly at all.
+    /// Short messages are entirely unscheduled, long ones hardly at all.
     #[test]
     fn priorities_follow_the_share_of_unscheduled_bytes() {
         let levels = |name| PriorityPlan::new(&workload(name), 9_700, 8).unscheduled_levels;

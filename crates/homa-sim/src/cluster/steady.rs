@@ -6,40 +6,39 @@ use serde::{Deserialize, Serialize};
 use super::config::ClusterConfig;
 use super::level::{Change, MIN_VALUES, mean, mser5};
 
-/// Number of intervals of the measured time, unless another limit applies.
+/// Number of intervals in the measured time, unless another limit applies.
 const INTERVALS: u64 = 100;
 /// Maximum number of intervals from the beginning of the run to the end of the measured time.
 const MAX_INTERVALS: u64 = 2_000;
-/// Maximum change of the backlog over the tested part, as a share of its mean, if the change is significant.
+/// Maximum change of the backlog over the tested part, relative to its mean, if the change is significant.
 const MAX_BACKLOG_CHANGE: f64 = 0.10;
 /// Maximum change of the share of idle downlinks over the tested part, if the change is significant.
 const MAX_IDLE_CHANGE: f64 = 0.02;
-/// Multiple of these maxima that no change over the measured time may exceed, significant or not: a run with
-/// a larger change is too short to be called level.
+/// Limit on any change over the measured time, significant or not, as a multiple of the two maxima above. A
+/// run with a larger change is too short to count as level.
 const MAX_CHANCE_CHANGE: f64 = 3.0;
-/// Maximum difference of completed over offered bytes from 1.
+/// Maximum deviation from 1 of completed over offered bytes.
 const MAX_SHORTFALL: f64 = 0.03;
 /// Allowance for chance, as a multiple of the longest message times the square root of the number of hosts.
-/// Messages count with their whole length, so a few long messages at either end are no trend. The same value
+/// Messages count with their whole length, so a few long messages at either end are not a trend. Same value
 /// as in `homa sim max-load`.
 const CHANCE: f64 = 0.5;
-/// Maximum of that allowance as a share of the offered bytes: a run that needs more is too short for a
-/// result.
+/// Maximum of that allowance relative to the offered bytes. A run that needs more is too short for a result.
 const MAX_CHANCE: f64 = 0.10;
-/// Maximum difference of offered bytes from those of the load, as a share.
+/// Maximum relative deviation of the offered bytes from those of the load.
 const MAX_OFFERED: f64 = 0.10;
 
-/// A run's figures in equally long intervals, from its beginning to the end of the measured time. The first
-/// interval may be shorter, since one begins where the measured time does.
+/// A run's figures in intervals of equal length, from its beginning to the end of the measured time. The
+/// first interval may be shorter, so that one interval begins where the measured time begins.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TimeSeries {
     /// Length of an interval, in nanoseconds.
     pub interval_ns: u64,
-    /// Intervals before the measured time.
+    /// Number of intervals before the measured time.
     pub warm_up_intervals: usize,
-    /// Bytes of all messages under way, each with its whole length: the mean of each interval.
+    /// Bytes of all outstanding messages, each with its whole length: the mean of each interval.
     pub backlog_bytes: Vec<u64>,
-    /// Share of the time in which downlinks were idle.
+    /// Fraction of the time that downlinks were idle.
     pub downlink_idle: Vec<f64>,
     /// Bytes of the messages that started.
     pub offered_bytes: Vec<u64>,
@@ -48,28 +47,29 @@ pub struct TimeSeries {
 }
 
 impl TimeSeries {
-    /// Start of an interval, in nanoseconds from the beginning of the run, as if the first were not shorter.
+    /// Returns the start of an interval in nanoseconds from the beginning of the run, as if the first
+    /// interval were not shorter.
     fn starts_ns(&self, index: usize) -> u64 {
         index as u64 * self.interval_ns
     }
 }
 
-/// A test for steady state that a run fails.
+/// A steady-state test that a run fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unsteady {
     /// The measured time has too few intervals for a test.
     TooShort,
-    /// By MSER-5 a transient ends after the start of the measured time, or not at all.
+    /// By MSER-5, a transient ends after the start of the measured time, or does not end at all.
     WarmUp,
     /// The backlog rises or falls.
     Backlog,
     /// The idle share of downlinks rises or falls.
     DownlinkIdle,
-    /// Completed bytes differ from offered ones.
+    /// Completed bytes differ from offered bytes.
     Completed,
-    /// Offered bytes differ from those that the load stands for: the measured time has too few of the longest
-    /// messages.
+    /// Offered bytes differ from those that the load implies: the measured time contains too few of the
+    /// longest messages.
     Offered,
 }
 
@@ -80,16 +80,16 @@ pub enum Unsteady {
 /// values of a backlog are correlated for as long as the longest messages stay. The run was in steady state
 /// if
 ///
-/// - MSER-5 on the whole backlog, from the beginning of the run, truncates nothing of the measured time, or
-///   something whose mean is within 10 % of the rest, or differs from it without significance;
+/// - MSER-5 on the whole backlog, from the beginning of the run, truncates nothing of the measured time, or a
+///   part whose mean is within 10 % of the rest, or whose mean does not differ significantly from the rest;
 /// - a straight line through the backlog of the tested part, and the best step, change by at most 10 % of the
-///   mean, or without significance, and the line over the measured time by at most 30 %;
-/// - those through the share of idle downlinks change by at most 2 percentage points, or without
-///   significance, and the line over the measured time by at most 6;
-/// - completed bytes are within 3 % of the offered ones, plus an allowance for chance of half the longest
-///   message times the root of the number of hosts, of at most 10 % of the offered ones;
-/// - offered bytes are within 10 % of those of the load: in a short time the longest messages, which may have
-///   a large part of all bytes, are missing by chance.
+///   mean or not significantly, and the line over the measured time changes by at most 30 %;
+/// - the line and the step through the fraction of idle downlinks change by at most 2 percentage points or
+///   not significantly, and the line over the measured time changes by at most 6;
+/// - completed bytes are within 3 % of the offered bytes, plus an allowance for chance. The allowance is half
+///   the longest message times the square root of the number of hosts, but at most 10 % of the offered bytes;
+/// - offered bytes are within 10 % of those of the load. In a short time the longest messages, which may make
+///   up a large part of all bytes, are missing by chance.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SteadyState {
     /// Whether all tests pass.
@@ -102,36 +102,36 @@ pub struct SteadyState {
     /// Start of the tested part, in nanoseconds from the beginning of the run.
     #[serde(default)]
     pub tested_from_ns: u64,
-    /// Mean bytes of all messages under way, each with its whole length, over the measured time.
+    /// Mean bytes of all outstanding messages, each with its whole length, over the measured time.
     pub backlog_bytes: f64,
-    /// Change of the line through the backlog over the measured time, as a share of its mean.
+    /// Change of the line through the backlog over the measured time, relative to the mean.
     pub backlog_rise: f64,
-    /// The same over the tested part, or the step of the backlog if only that is significant.
+    /// Change of the line over the tested part, or the step of the backlog if only the step is significant.
     #[serde(default)]
     pub backlog_change: f64,
-    /// Student's t of that change.
+    /// Student's t of `backlog_change`.
     pub backlog_t: f64,
-    /// The t above which it is significant.
+    /// The t above which `backlog_change` is significant.
     #[serde(default)]
     pub backlog_t_bound: f64,
-    /// Mean share of idle downlinks over the measured time.
+    /// Mean fraction of idle downlinks over the measured time.
     pub downlink_idle: f64,
-    /// Change of the line through the share of idle downlinks over the measured time.
+    /// Change of the line through the fraction of idle downlinks over the measured time.
     pub downlink_idle_rise: f64,
-    /// The same over the tested part, or the step if only that is significant.
+    /// Change of the line over the tested part, or the step if only the step is significant.
     #[serde(default)]
     pub downlink_idle_change: f64,
-    /// Student's t of that change.
+    /// Student's t of `downlink_idle_change`.
     pub downlink_idle_t: f64,
-    /// The t above which it is significant.
+    /// The t above which `downlink_idle_change` is significant.
     #[serde(default)]
     pub downlink_idle_t_bound: f64,
-    /// Bytes of messages that ended in the measured time over bytes of those that started in it.
+    /// Bytes of messages that ended in the measured time over bytes of messages that started in it.
     pub completed_over_offered: f64,
     /// Bytes of the messages that started in the measured time over those of the load; `None`: the traffic
     /// has no load.
     pub offered_over_load: Option<f64>,
-    /// Share of the measured messages that had not arrived when the run ended, and are missing in the
+    /// Fraction of the measured messages that had not arrived when the run ended. They are missing from the
     /// slowdowns.
     pub unfinished_share: f64,
     /// The figures over time.
@@ -139,13 +139,13 @@ pub struct SteadyState {
     pub series: TimeSeries,
 }
 
-/// Expected values, with which a [`TimeSeries`] is compared.
+/// Expected values to compare a [`TimeSeries`] with.
 #[derive(Clone, Copy, Debug, Default)]
 struct Expected {
-    /// Allowance for a difference of completed and offered bytes by chance: half the longest message times
-    /// the square root of the number of hosts.
+    /// Allowance for a chance difference of completed and offered bytes: half the longest message times the
+    /// square root of the number of hosts.
     chance_bytes: f64,
-    /// Bytes of the load in the measured time.
+    /// Bytes that the load implies for the measured time.
     load_bytes: Option<f64>,
 }
 
@@ -154,13 +154,13 @@ struct Expected {
 pub(super) struct Recorder {
     series: TimeSeries,
     until: Time,
-    /// Difference of the first interval's length from that of the others.
+    /// How much shorter the first interval is than the others.
     short_ns: u64,
     bytes: i64,
     since: Time,
-    /// Bytes times nanoseconds of each interval.
+    /// Byte-nanoseconds of each interval.
     areas: Vec<f64>,
-    /// Samples of downlinks, and those that were idle.
+    /// Number of downlink samples, and how many of them were idle, for each interval.
     samples: Vec<(u64, u64)>,
     expected: Expected,
 }
@@ -196,12 +196,12 @@ impl Recorder {
         }
     }
 
-    /// The interval of a time; `None`: the time is after the measured time.
+    /// Returns the interval of a time; `None`: the time is after the measured time.
     fn interval(&self, now: Time) -> Option<usize> {
         (now < self.until).then(|| ((now.as_ns() + self.short_ns) / self.series.interval_ns) as usize)
     }
 
-    /// Start and end of an interval.
+    /// Returns the start and end of an interval.
     fn span(&self, index: usize) -> (Time, Time) {
         let at = |index: usize| {
             let end = (index as u64 * self.series.interval_ns).saturating_sub(self.short_ns);
@@ -210,8 +210,8 @@ impl Recorder {
         (at(index), at(index + 1))
     }
 
-    /// Records the bytes of messages that start or end. Times that a schedule has computed ahead may be
-    /// slightly out of order; such a time is replaced by the latest one.
+    /// Records the bytes of messages that start or end. Times that a schedule has computed in advance may be
+    /// slightly out of order; such a time is replaced by the latest one so far.
     pub(super) fn change(&mut self, now: Time, bytes: i64) {
         let now = now.max(self.since);
         while let Some(index) = self.interval(self.since).filter(|_| self.since < now) {
@@ -243,7 +243,7 @@ impl Recorder {
         }
     }
 
-    /// Mean backlog of the first and of the last quarter of the measured time.
+    /// Returns the mean backlog of the first and of the last quarter of the measured time.
     pub(super) fn quarters(&self) -> [f64; 2] {
         let measured = self.series.warm_up_intervals..self.areas.len();
         let quarter = measured.len().div_ceil(4);
@@ -262,7 +262,7 @@ impl Recorder {
             let (from, until) = self.span(index);
             self.series.backlog_bytes.push((area / until.since(from).max(1) as f64) as u64);
             let (samples, of_them) = self.samples[index];
-            // An interval without samples is taken to be like the one before.
+            // An interval without samples is assumed to be like the previous one.
             idle = if samples > 0 { of_them as f64 / samples as f64 } else { idle };
             self.series.downlink_idle.push((idle * 1e4).round() / 1e4);
         }
@@ -329,15 +329,15 @@ fn test_steadiness(series: TimeSeries, expected: Expected) -> SteadyState {
     }
 }
 
-/// The tested part of a sequence, of which the last values are those of the measured time.
+/// The tested part of a sequence. The last values are those of the measured time.
 struct Level<'a> {
     tested: &'a [f64],
     measured: usize,
 }
 
 impl Level<'_> {
-    /// The line through the tested part, or a step if only that is significant; the rise of the line over the
-    /// measured time; and whether each of them is within its bound or not significant.
+    /// Returns the line through the tested part, or a step if only the step is significant; the rise of the
+    /// line over the measured time; and whether each is either within its bound or not significant.
     fn drift(&self, bound: f64) -> (Change, f64, bool) {
         let changes = (Change::line(self.tested), Change::step(self.tested));
         let (Some(line), Some(step)) = changes else { return (Change::NONE, 0.0, true) };
@@ -347,7 +347,7 @@ impl Level<'_> {
         (if is_change(&step) && !is_change(&line) { step } else { line }, rise, is_level)
     }
 
-    /// Whether the values before `at` differ from the others significantly, and by more than a bound.
+    /// Whether the values before `at` differ from the rest significantly, and by more than a bound.
     fn has_transient(&self, at: usize) -> bool {
         let (before, after) = self.tested.split_at(at);
         let is_significant = |change: Option<Change>| change.is_some_and(|change| change.is_significant());
@@ -407,7 +407,7 @@ mod tests {
         assert!(series.offered_bytes.len() <= MAX_INTERVALS as usize + 1, "{}", series.offered_bytes.len());
     }
 
-    /// Series of 60 intervals of warm-up and 100 measured ones.
+    /// Makes a series of 60 warm-up intervals and 100 measured ones.
     fn series(backlog: impl Fn(f64) -> f64, idle: impl Fn(f64) -> f64) -> TimeSeries {
         let wave = |x: f64| 1.0 + 0.02 * (x * 1.7).sin();
         let each = |of: &dyn Fn(f64) -> f64| (0..160).map(f64::from).map(|x| of(x) * wave(x)).collect();
@@ -447,14 +447,14 @@ mod tests {
         assert!(failed(series(until(130.0), |_| IDLE)).contains(&Unsteady::WarmUp));
     }
 
-    /// A backlog that swings around a level for a tenth of the run at a time, as that of a few long messages
-    /// does, plus a `change` of its mean.
+    /// Makes a backlog that swings around a level for a tenth of the run at a time, as a few long messages
+    /// make it do, plus a `change` relative to its mean.
     fn swinging(stream: u64, change: impl Fn(f64) -> f64) -> TimeSeries {
         let noise = autoregressive(160, 0.94, stream);
         series(|x| BACKLOG * (change(x) + 0.12 * noise[x as usize]), |_| IDLE)
     }
 
-    /// A test that takes batch means for independent calls 34 of these 100 runs unsteady.
+    /// A test that treats batch means as independent calls 34 of these 100 runs unsteady.
     #[test]
     fn a_backlog_that_swings_is_steady() {
         let unsteady = (0..100).filter(|&stream| !failed(swinging(stream, |_| 1.0)).is_empty()).count();
@@ -476,7 +476,7 @@ mod tests {
     fn a_growing_backlog_is_not_steady() {
         let failed = failed(series(|x| BACKLOG * (1.0 + x / 200.0), |_| IDLE));
         assert!(failed.contains(&Unsteady::Backlog), "{failed:?}");
-        // A few per cent are no trend that matters.
+        // A drift of a few percent is not a significant trend.
         assert!(
             test_steadiness(series(|x| BACKLOG * (1.0 + x / 5_000.0), |_| IDLE), Expected::default())
                 .backlog_t

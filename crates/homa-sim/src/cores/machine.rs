@@ -1,6 +1,7 @@
 //! The simulation of a host's cores.
 //!
-//! A machine has no clock. Its caller reports events and their times, and performs the machine's [`Action`]s.
+//! A machine has no clock. Its caller reports events with their times, and performs the [`Action`]s that the
+//! machine requests.
 
 use std::collections::VecDeque;
 
@@ -52,7 +53,7 @@ const SLICES: u64 = 0x51;
 pub(crate) struct Machine {
     config: CoresConfig,
     policy: Box<dyn Policy>,
-    /// Cores that packets arrive on.
+    /// Cores on which packets arrive.
     arrival_cores: Vec<Core>,
     cores: Vec<CoreState>,
     loads: Vec<CoreLoad>,
@@ -66,7 +67,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// A machine at time 0 without work.
+    /// Makes a machine at time 0 without work.
     ///
     /// # Panics
     /// If [`CoresConfig::check`] fails.
@@ -97,12 +98,12 @@ impl Machine {
         &mut self.cores[usize::from(core)]
     }
 
-    /// The core to which the device sends packets with this hash.
+    /// Returns the core to which the device sends packets with this hash.
     pub(crate) fn arrival_core(&self, device_hash: u32) -> Core {
         self.arrival_cores[hash::place(device_hash, self.arrival_cores.len())]
     }
 
-    /// The next action.
+    /// Returns the next action.
     pub(crate) fn action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
@@ -122,8 +123,8 @@ impl Machine {
         }
     }
 
-    /// Records that the protocol sent a packet without an application, because of a packet that it processed
-    /// on this core; `None`: on the last such core.
+    /// Records that the protocol itself sent a packet, in response to a packet that it processed on this
+    /// core; `None`: on the last such core.
     pub(crate) fn sent(&mut self, now: Time, core: Option<Core>) {
         let ns = self.costs().protocol.transmit_ns;
         self.add_cost(now, core.or(self.last_protocol).unwrap_or(0), ns);
@@ -134,11 +135,11 @@ impl Machine {
         self.packets_wait(now, core);
     }
 
-    /// Makes a core switch to work on packets.
+    /// Makes a core switch to packet processing.
     fn packets_wait(&mut self, now: Time, core: Core) {
         let state = self.core(core);
         if state.is_at_packets() || state.deferred_until.is_some() && state.task == Task::Application {
-            return; // The core itself looks for packets when its task ends.
+            return; // The core itself checks for packets when its task ends.
         }
         self.pause(now, core);
         self.dispatch(now, core);
@@ -178,7 +179,7 @@ impl Machine {
         }
     }
 
-    /// Starts the next work of a core that has none.
+    /// Starts the next work of an idle core.
     fn dispatch(&mut self, now: Time, core: Core) {
         let scheduler = &self.config.costs.scheduler;
         let (longest_ns, rounds) = (scheduler.softirq_ns, scheduler.softirq_rounds);
@@ -207,15 +208,15 @@ impl Machine {
         }
     }
 
-    /// Index of the first of a core's threads that has work other than polling.
+    /// Returns the index of the first of a core's threads that has work other than polling.
     fn working(&self, core: Core) -> Option<usize> {
         let threads = &self.threads.all;
         let works = |&thread: &u32| matches!(threads[thread as usize].state, State::Working { .. });
         self.cores[usize::from(core)].runnable.iter().position(works)
     }
 
-    /// Handles new work of a thread on this core. It precedes a polling thread, which yields at every check
-    /// (`schedule` in the loop of `homa_wait_for_message`).
+    /// Handles new work for a thread on this core. The new work precedes a polling thread, which yields at
+    /// every check (`schedule` in the loop of `homa_wait_for_message`).
     fn has_got_work(&mut self, now: Time, core: Core) {
         let state = &self.cores[usize::from(core)];
         let polls = |thread: u32| matches!(self.threads.all[thread as usize].state, State::Polling { .. });
@@ -227,7 +228,7 @@ impl Machine {
         }
     }
 
-    /// Makes a core do this work for `ns` from now on.
+    /// Occupies a core with this work for `ns` from now on.
     fn work(&mut self, now: Time, core: Core, task: Task, ns: u64) {
         let state = self.core(core);
         state.turn += 1;
@@ -236,7 +237,7 @@ impl Machine {
         self.actions.push_back(Action::At(now + ns, Timer::Work { core, turn }));
     }
 
-    /// Starts a piece of work on packets. Returns its time.
+    /// Starts a piece of packet processing. Returns its duration.
     fn begin(&mut self, now: Time, core: Core, task: Task) -> u64 {
         let costs = &self.config.costs;
         let state = &mut self.cores[usize::from(core)];
@@ -291,7 +292,7 @@ impl Machine {
                 state.received_at_busy_ns = state.busy_ns;
                 self.received(now, core);
                 let state = self.core(core);
-                // If the ring is empty, the next packet interrupts again.
+                // If the ring is empty, the next packet raises an interrupt again.
                 state.polls_device = !state.ring.is_empty();
             }
             Task::Protocol => {
@@ -308,7 +309,7 @@ impl Machine {
         self.dispatch(now, core);
     }
 
-    /// Handles a batch from the device: each of its packets goes to the core that the policy chooses.
+    /// Handles a batch from the device: each packet goes to the core that the policy selects.
     fn received(&mut self, now: Time, core: Core) {
         self.update_loads(now);
         let mut batch = std::mem::take(&mut self.core(core).batch);
@@ -316,7 +317,7 @@ impl Machine {
         self.counts.packets += u64::from(size);
         self.counts.batches += 1;
         let each_ns = self.costs().protocol.packet_ns;
-        // Cores that have received a packet of the batch, one bit for each.
+        // Bit mask of the cores that have received a packet of the batch.
         let mut got = 0_u64;
         for (position, mut item) in (0..).zip(batch.drain(..)) {
             item.packet.now_ns = now.as_ns();
@@ -344,7 +345,7 @@ impl Machine {
         state.backlog.push_back(item);
         self.counts.handed_off += u64::from(from != to);
         if state.knows || state.wake_under_way {
-            return; // The core reaches the packet without another notification.
+            return; // The core gets to the packet without another notification.
         }
         if from == to {
             (state.knows, state.begins) = (true, true);
@@ -414,9 +415,9 @@ impl Machine {
         self.actions.push_back(Action::At(now + after_ns, Timer::Thread(thread)));
     }
 
-    /// The core on which a sleeping thread continues: its previous one, or the next one that runs no thread,
-    /// as the kernel's scheduler searches for one (`select_idle_sibling`). The search treats a core that
-    /// works on packets as idle.
+    /// Returns the core on which a sleeping thread continues: its previous core, or the next core that runs
+    /// no thread, as found by the kernel's scheduler (`select_idle_sibling`). The search treats a core that
+    /// processes packets as idle.
     fn place(&mut self, thread: u32) -> Core {
         let own = self.threads.get(thread).core;
         let is_free = |state: &CoreState| state.runnable.is_empty() && state.expected == 0;
@@ -444,8 +445,8 @@ impl Machine {
         let costs = &self.config.costs;
         let busy_ns = self.cores[usize::from(core)].busy_ns;
         let last = self.threads.pool(job.kind).last.replace(thread);
-        // The thread is cold if another thread used their common data since, or if its core did much other
-        // work.
+        // The thread is cold if another thread has used their shared data since, or if its core has done much
+        // other work.
         let is_cold = last != Some(thread) || busy_ns.saturating_sub(ran_at_busy_ns) > costs.cache.warm_ns;
         let is_cold = is_cold && costs.cache.warm_ns > 0;
         let work_ns = match job.kind {
@@ -464,7 +465,7 @@ impl Machine {
     }
 
     /// Runs the first of a core's threads that has work until it is done or its time slice ends. If none has
-    /// work, the first one polls.
+    /// work, the first thread polls.
     fn run(&mut self, now: Time, core: Core, slice_ns: u64, exit_ns: u64) {
         let working = self.working(core);
         let state = &mut self.cores[usize::from(core)];
@@ -485,7 +486,7 @@ impl Machine {
         self.work(now, core, Task::Application, ends.since(now));
     }
 
-    /// Handles a thread that stopped because it is done, has polled long enough, or its time slice is over.
+    /// Handles a thread that stopped: it is done, has polled long enough, or has used up its time slice.
     fn thread_stops(&mut self, now: Time, core: Core) {
         let thread = self.core(core).runnable[0];
         match self.threads.get(thread).state {
@@ -528,7 +529,7 @@ impl Machine {
         state.slice_ends = Time::ZERO;
     }
 
-    /// Starts counting.
+    /// Starts counting at `now`.
     pub(crate) fn count_from(&mut self, now: Time) {
         self.counts = CoreCounts::default();
         self.counted_since = now;
@@ -537,7 +538,7 @@ impl Machine {
         }
     }
 
-    /// The counters until now.
+    /// Returns the counters up to now.
     pub(crate) fn counts(&self, now: Time) -> CoreCounts {
         let time_ns = now.since(self.counted_since).max(1) as f64;
         let share = |ns: u64| (ns as f64 / time_ns).min(1.0);
@@ -560,7 +561,7 @@ mod tests {
 
     use super::*;
 
-    /// A machine and a log of its actions, with times.
+    /// A machine and a timestamped log of its actions.
     struct Bench {
         machine: Machine,
         now: Time,
@@ -626,7 +627,8 @@ mod tests {
         CoresConfig { server_threads: 1, client_threads: 1, ..CoresConfig::x86(2, policy) }
     }
 
-    /// Time of the interrupt, the batch, the protocol's wake-up and its work, by the costs for x86.
+    /// Total time of the interrupt, the batch, the protocol's wake-up and the protocol's work, by the x86
+    /// costs.
     const RECEIVE_NS: u64 = 530 + 267 + 350;
     const PROCESS_NS: u64 = 475 + 320 + 322;
 
@@ -636,7 +638,7 @@ mod tests {
         bench.packet(7, 1);
         bench.run(100_000);
         assert_eq!(bench.processed(), [(RECEIVE_NS + PROCESS_NS, 7, 1)]);
-        // Its hash of 0 sends it to the first core.
+        // A hash of 0 sends the packet to the first core.
         let mut bench = Bench::new(&config(PolicyName::RssHash));
         bench.packet(7, 1);
         bench.run(100_000);
@@ -670,7 +672,7 @@ mod tests {
         // The thread is cold for its first message.
         let slept = 2_090 + (435.0_f64 * 2.06).round() as u64 + 360;
         assert_eq!(bench.jobs(), [(slept, 1)]);
-        // It polls for 50 us and sleeps again. After the next message it is still polling.
+        // The thread polls for 50 us and sleeps again. After the next message it is still polling.
         bench.submit(2, 0);
         bench.run(1_010_000);
         bench.submit(3, 0);
@@ -694,7 +696,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_polls_gives_way_to_one_with_work() {
-        // Both kinds of threads run on one core.
+        // Client and server threads run on one core.
         let base = config(PolicyName::SameCore);
         let mut bench = Bench::new(&CoresConfig { cores: 1, ..base });
         bench.submit(1, 0);

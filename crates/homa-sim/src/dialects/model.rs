@@ -1,5 +1,5 @@
-//! A model of a Linux Homa kernel with one peer: what it sends, accepts and drops, by the facts that are
-//! known of its source. It has nothing in common with `homa_proto`.
+//! A model of a Linux Homa kernel with one peer: what it sends, accepts and drops, according to the known
+//! facts of its source. It shares no code with `homa_proto`.
 //!
 //! | | dialect 1 | dialect 2 | dialect 3 |
 //! |---|---|---|---|
@@ -8,7 +8,7 @@
 //! | RESEND has | 37 bytes | 37 bytes | 36 bytes |
 //! | START_MSG is | dropped | taken | dropped |
 //!
-//! [`Quirks`] selects between the behaviours that the facts leave open.
+//! [`Quirks`] selects between behaviours that the facts leave open.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,17 +21,17 @@ use super::speaker::{Kernel, TrafficCounts};
 use crate::payload::mix;
 
 const TICK_NS: u64 = 1_000_000;
-/// Ticks without a packet before the first RESEND, and between two of them.
+/// Ticks without a packet before the first RESEND, and between two RESENDs.
 const RESEND_TICKS: u32 = 5;
 const TIMEOUT_TICKS: u32 = 100;
-/// Ticks between a response and the first NEED_ACK, which is then repeated in every tick.
+/// Ticks between a response and the first NEED_ACK, which is then repeated every tick.
 const ACK_TICKS: u32 = 2;
 const UNSCHED_BYTES: u32 = 40_000;
 const MAX_INCOMING: u32 = 400_000;
 const MAX_MESSAGE: u32 = 1_000_000;
 const GRANT_STEP: u32 = 10_000;
 const CUTOFF_VERSION: u16 = 1;
-/// Number of waiting acknowledgements for which a client sends a separate packet.
+/// Number of pending acknowledgements at which a client sends a separate packet.
 const ACKS: usize = 5;
 
 /// Behaviours that the known facts leave open.
@@ -39,15 +39,15 @@ const ACKS: usize = 5;
 pub struct Quirks {
     /// Dialect 1 sends `sequence` and -1 in `seg.offset`, as it did before July 2026.
     pub offset_in_sequence: bool,
-    /// A RESEND beyond the grant acts as a grant in dialect 2, too.
+    /// In dialect 2, too, a RESEND beyond the grant acts as a grant.
     pub resend_grants: bool,
-    /// Dialect 2 answers a duplicate START_MSG by the last grant.
+    /// Dialect 2 answers a duplicate START_MSG with the last grant.
     pub repeats_grant: bool,
-    /// Dialect 2 answers RPC_UNKNOWN by the bytes instead of START_MSG.
+    /// Dialect 2 answers RPC_UNKNOWN with the bytes instead of START_MSG.
     pub unknown_sends_data: bool,
     /// Minimum time that the server takes to execute a request.
     pub service_ns: u64,
-    /// The server takes up to this much longer, evenly distributed.
+    /// Maximum additional service time, uniformly distributed.
     pub service_spread_ns: u64,
 }
 
@@ -82,8 +82,8 @@ impl In {
         self.received() == self.len
     }
 
-    /// Adds bytes as the kernel does: a packet that partly overlaps a gap or received bytes is dropped as a
-    /// whole.
+    /// Adds bytes as the kernel does: a packet that partly overlaps a gap or received bytes is dropped
+    /// entirely.
     fn take(&mut self, from: u32, to: u32) -> bool {
         if from >= self.end {
             if from > self.end {
@@ -121,7 +121,7 @@ struct Rpc {
     serve_at: u64,
 }
 
-/// One kernel.
+/// A simulated kernel.
 pub(super) struct KernelModel {
     kernel: Kernel,
     quirks: Quirks,
@@ -142,7 +142,7 @@ fn is_client(id: u64) -> bool {
 }
 
 impl KernelModel {
-    /// A kernel whose packets carry `segment` bytes of a message.
+    /// Makes a kernel whose packets carry `segment` bytes of a message.
     pub(super) fn new(kernel: Kernel, quirks: Quirks, segment: u32, first_id: u64) -> KernelModel {
         KernelModel {
             kernel,
@@ -238,7 +238,7 @@ impl KernelModel {
         self.sent.push_back(bytes);
     }
 
-    /// Sends the bytes that may be sent for the first time, in whole segments.
+    /// Sends all bytes that may be sent for the first time, in whole segments.
     fn send_new(&mut self, id: u64) {
         while let Some(rpc) = self.rpcs.get(&id)
             && rpc.out.next < rpc.out.granted
@@ -252,7 +252,8 @@ impl KernelModel {
         }
     }
 
-    /// Retransmits the sent bytes of the range, in whole segments. False: none of it was sent.
+    /// Retransmits the bytes of the range that have been sent, in whole segments. Returns false if none of
+    /// the range has been sent.
     fn send_again(&mut self, id: u64, from: u32, to: u32) -> bool {
         let to = to.min(self.rpcs[&id].out.next);
         let offsets: Vec<u32> =
@@ -264,7 +265,7 @@ impl KernelModel {
         any
     }
 
-    /// Starts to send a message of `len` bytes.
+    /// Starts sending a message of `len` bytes.
     fn open(&mut self, id: u64, len: u32) {
         let is_long = len > UNSCHED_BYTES;
         let (granted, started) = match self.kernel {
@@ -300,7 +301,7 @@ impl KernelModel {
         self.grant(id);
     }
 
-    /// The RPC of a message. A request may open a new one.
+    /// Returns the RPC of a message. A request may open a new RPC.
     fn rpc_for_message(&mut self, id: u64) -> Option<&mut Rpc> {
         if !is_client(id) {
             self.rpcs.entry(id).or_insert_with(|| Rpc {
@@ -471,7 +472,7 @@ impl KernelModel {
         }
     }
 
-    /// Sends RESENDs for missing bytes: gaps, then granted bytes beyond them.
+    /// Sends RESENDs for missing bytes: first gaps, then granted bytes beyond them.
     fn ask(&mut self, id: u64) {
         let Some(inc) = self.rpcs.get(&id).and_then(|rpc| rpc.inc.as_ref()) else {
             return self.send_resend(id, 0, MINUS_ONE);
@@ -492,7 +493,7 @@ impl KernelModel {
             Stage::Serving => return,
             Stage::Sending if !is_client(id) => {
                 if rpc.out.next < rpc.out.len {
-                    return; // A server never asks on its own.
+                    return; // A server never sends RESEND on its own initiative.
                 }
                 rpc.done_ticks += 1;
                 if rpc.done_ticks >= ACK_TICKS {

@@ -1,15 +1,15 @@
-//! Streams of packets over connections: the common part of TCP and DCTCP.
+//! Packet streams over connections: the code shared by TCP and DCTCP.
 //!
 //! By default each message has its own connection, which begins with the initial window and ends with the
-//! message, as in published simulations. Alternatively, the hosts of each pair share lasting connections
-//! ([`Connections`]). A message is then queued at the connection with the fewest packets, behind all earlier
-//! ones, as in an RPC system over TCP. Data that arrives out of order waits for the missing packets. Messages
-//! share no packets. The connections of a host share its card in turns.
+//! message, as in published simulations. Alternatively, each pair of hosts has lasting connections
+//! ([`Connections`]). A message is then queued on the connection with the fewest queued packets, behind all
+//! earlier messages, as in an RPC system over TCP. Data that arrives out of order waits for the missing
+//! packets. No packet carries data of two messages. The connections of a host take turns at its network card.
 //!
-//! Every packet is acknowledged at once, with the end of the contiguous data, the contiguous range around the
-//! packet, and the packet's send time. A packet counts as lost when three later ones are acknowledged (RFC
-//! 6675). A retransmitted one counts as lost only by timeout (RFC 6298). There are no tail loss probes, no
-//! time-based loss detection, and no handshakes.
+//! Every packet is acknowledged at once. The acknowledgement contains the end of the contiguous data, the
+//! contiguous range around the packet, and the packet's send time. A packet counts as lost when three later
+//! packets have been acknowledged (RFC 6675). A retransmitted packet counts as lost only by timeout (RFC
+//! 6298). There are no tail loss probes, no time-based loss detection, and no handshakes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -28,12 +28,12 @@ use crate::topology::Spread;
 /// The assignment of messages to connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Connections {
-    /// One connection for each message. It exists as soon as the message does, without a handshake, and
-    /// begins with the initial window.
+    /// One connection per message. It exists as soon as the message does, without a handshake, and begins
+    /// with the initial window.
     #[default]
     PerMessage,
-    /// A fixed number of connections from each host to each other, at least 1, which exist from the
-    /// beginning.
+    /// A fixed number of connections (at least 1) from each host to each other host, which exist from the
+    /// start.
     PerPair(u32),
 }
 
@@ -50,29 +50,29 @@ pub struct TcpConfig {
     pub min_timeout_ns: u64,
     /// Whether a connection that was idle for a timeout restarts with the initial window (RFC 5681).
     pub restarts_when_idle: bool,
-    /// Bytes of each port's queue, with overhead; `None`: the cluster's setting.
+    /// Size of each port's queue in bytes, with overhead; `None`: the cluster's setting.
     pub port_bytes: Option<u64>,
-    /// Bytes in the queue before a host's link above which packets are marked.
+    /// Queue length in bytes before a host's link above which packets are marked.
     pub mark_above_bytes: Option<u64>,
 }
 
-/// Link rate of published thresholds.
+/// Link rate that published thresholds refer to.
 const TEN_GBPS: u64 = 10_000_000_000;
-/// Queue of a 10 Gbit/s port in full packets, with which the pFabric paper ran TCP and DCTCP.
+/// Queue of a 10 Gbit/s port in full packets, as the pFabric paper used for TCP and DCTCP.
 const PORT_PACKETS: u64 = 150;
 /// Marking threshold of a 10 Gbit/s port in full packets, from the DCTCP paper.
 const MARK_PACKETS: u64 = 65;
 
 impl TcpConfig {
-    /// TCP with CUBIC and one connection for each message, as in published simulations, with Linux's settings
-    /// except for the minimum timeout. Linux's 200 ms would dominate the time of a message in a datacentre,
-    /// and experiments since the DCTCP paper use 10 ms.
+    /// Returns settings for TCP with CUBIC and one connection per message, as in published simulations. They
+    /// are Linux's except for the minimum timeout. Linux's 200 ms would dominate message times in a
+    /// datacentre, and experiments since the DCTCP paper use 10 ms.
     ///
-    /// With one lasting connection for each pair, short messages wait behind long ones of the same pair,
+    /// With one lasting connection per pair, short messages would wait behind long ones of the same pair,
     /// whatever the congestion.
     ///
     /// The window is at most about 6 MB, Linux's largest receive buffer. If the ports of a cluster have
-    /// separate buffers, they hold at most 150 packets at 10 Gbit/s, and in proportion at other rates: TCP
+    /// separate buffers, they hold at most 150 packets at 10 Gbit/s, and proportionally at other rates: TCP
     /// fills any buffer, and an unlimited one would be a queue of seconds.
     pub fn for_cluster(cluster: &ClusterConfig) -> TcpConfig {
         let own_buffers = cluster.switch.buffer == Buffer::PerPort;
@@ -88,8 +88,8 @@ impl TcpConfig {
         }
     }
 
-    /// DCTCP: the same, with the cluster's marking threshold or, if it has none, 65 full packets at 10 Gbit/s
-    /// and in proportion at other rates.
+    /// Returns settings for DCTCP: those of [`TcpConfig::for_cluster`] with the cluster's marking threshold
+    /// or, if it has none, 65 full packets at 10 Gbit/s and proportionally at other rates.
     pub fn dctcp(cluster: &ClusterConfig) -> TcpConfig {
         let default = scaled_packets(cluster, MARK_PACKETS);
         let mark_above_bytes = Some(cluster.switch.mark_above_bytes.unwrap_or(default));
@@ -97,14 +97,14 @@ impl TcpConfig {
     }
 }
 
-/// Bytes of `packets` full packets, in proportion to the rate of the hosts' links.
+/// Returns the bytes of `packets` full packets at 10 Gbit/s, scaled to the rate of the hosts' links.
 fn scaled_packets(cluster: &ClusterConfig, packets: u64) -> u64 {
     let packet = cluster.framing.payload + cluster.framing.header + cluster.link.overhead_bytes;
     let bytes = u128::from(packets * u64::from(packet)) * u128::from(cluster.link.rate_bps);
     (bytes / u128::from(TEN_GBPS)) as u64
 }
 
-/// The information of an acknowledgement.
+/// What an acknowledgement reports.
 #[derive(Clone, Copy, Debug)]
 pub struct Acked {
     /// The time.
@@ -118,7 +118,7 @@ pub struct Acked {
     pub may_grow: bool,
     /// The first packet of the stream that is not acknowledged.
     pub first: u64,
-    /// The next packet that was never sent.
+    /// The first packet of the stream that has not been sent.
     pub next: u64,
     /// Smoothed round-trip time in nanoseconds.
     pub round_ns: u64,
@@ -129,13 +129,13 @@ pub trait Congestion: Sized {
     /// Name of the transport.
     const NAME: &'static str;
 
-    /// A window of `window` packets that doubles in a round trip.
+    /// Makes a window of `window` packets that doubles every round trip.
     fn new(window: f64) -> Self;
 
-    /// The window in packets.
+    /// Returns the window in packets.
     fn window(&self) -> f64;
 
-    /// Whether it is in slow start.
+    /// Whether the connection is in slow start.
     fn is_doubling(&self) -> bool;
 
     /// Handles an acknowledgement.
@@ -159,7 +159,7 @@ pub struct StreamBody {
     connection: u32,
     /// The message that owns the connection, and its start; `None`: a lasting connection.
     owner: Option<(u32, Time)>,
-    /// Number of the packet; in an acknowledgement, the exclusive end of the contiguous data.
+    /// Index of the packet; in an acknowledgement, the exclusive end of the contiguous data.
     sequence: u64,
     /// Contiguous range around the acknowledged packet.
     block: (u64, u64),
@@ -175,7 +175,7 @@ impl Body for StreamBody {
     }
 }
 
-/// State of a packet that was sent and is not before the first unacknowledged one.
+/// State of a packet from the first unacknowledged one on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Sent,
@@ -197,8 +197,8 @@ struct Sender<C> {
     connection: u32,
     congestion: C,
     queue: VecDeque<QueuedMessage>,
-    /// The first packet that is not acknowledged, the next one to be sent for the first time, and the end of
-    /// the queued data.
+    /// The first unacknowledged packet, the next packet to be sent for the first time, and the end of the
+    /// queued data.
     first: u64,
     next: u64,
     end: u64,
@@ -208,7 +208,7 @@ struct Sender<C> {
     under_way: u32,
     /// Packets before this one have been checked for losses.
     judged: u64,
-    /// A loss before this packet belongs to the last known one.
+    /// A loss before this packet belongs to the most recently detected loss event.
     recovers_until: u64,
     is_recovering: bool,
     round_ns: u64,
@@ -219,13 +219,13 @@ struct Sender<C> {
     is_ready: bool,
     /// The message that owns the connection, and its start; `None`: a lasting connection.
     owner: Option<(u32, Time)>,
-    /// Whether the message has arrived while the connection waits for its turn.
+    /// Whether the message has arrived while the connection was still queued for its turn.
     is_closed: bool,
 }
 
-/// Number of later acknowledged packets from which on a packet counts as lost.
+/// Number of later acknowledged packets at which a packet counts as lost.
 const DUPLICATES: u64 = 3;
-/// Maximum number of times that the timeout doubles.
+/// Maximum number of times the timeout doubles.
 const MAX_BACKOFF: u32 = 6;
 
 impl<C: Congestion> Sender<C> {
@@ -268,7 +268,7 @@ impl<C: Congestion> Sender<C> {
         has_something && f64::from(self.under_way) + 1.0 <= self.window(config)
     }
 
-    /// The next packet to send, and whether it is a retransmission.
+    /// Returns the next packet to send, and whether it is a retransmission.
     fn take(&mut self) -> (u64, bool) {
         self.under_way += 1;
         if let Some(lost) = self.lost.pop_first() {
@@ -280,14 +280,14 @@ impl<C: Congestion> Sender<C> {
         (self.next - 1, false)
     }
 
-    /// The message of a packet, and the packet's index in it.
+    /// Returns the message of a packet, and the packet's index in it.
     fn locate(&self, sequence: u64) -> (QueuedMessage, u32) {
         let after = self.queue.partition_point(|queued| queued.first <= sequence);
         let queued = self.queue[after - 1];
         (queued, (sequence - queued.first) as u32)
     }
 
-    /// Records that a packet has arrived. Returns whether this is new.
+    /// Records that a packet has arrived. Returns whether it is new.
     fn record_arrival(&mut self, sequence: u64) -> bool {
         let state = &mut self.states[(sequence - self.first) as usize];
         match std::mem::replace(state, State::Arrived) {
@@ -322,7 +322,7 @@ impl<C: Congestion> Sender<C> {
         !self.queue.is_empty() && self.first == self.end
     }
 
-    /// Marks packets as lost if enough later ones, the last of them before `passed`, are acknowledged.
+    /// Marks packets as lost if enough later packets are acknowledged, the last of them before `passed`.
     fn mark_lost(&mut self, passed: u64) {
         let from = self.judged.max(self.first);
         for sequence in from..passed.saturating_sub(DUPLICATES) {
@@ -365,14 +365,14 @@ impl<C: Congestion> Sender<C> {
 struct Receiver {
     /// Exclusive end of the contiguous data.
     whole: u64,
-    /// Contiguous ranges beyond it: their first packets and their exclusive ends.
+    /// Contiguous ranges beyond `whole`: their first packets and their exclusive ends.
     beyond: BTreeMap<u64, u64>,
-    /// Messages by the packet that ends them.
+    /// Messages, indexed by the packet that ends them.
     ends: BTreeMap<u64, u32>,
 }
 
 impl Receiver {
-    /// Records a packet; returns the range around it if that is beyond the contiguous part.
+    /// Records a packet. Returns the range around the packet if that is beyond the contiguous part.
     fn take(&mut self, sequence: u64) -> (u64, u64) {
         if sequence < self.whole {
             return (0, 0);
@@ -395,12 +395,12 @@ impl Receiver {
     }
 }
 
-/// A host's end of a transport that makes streams.
+/// A host's end of a stream transport.
 #[derive(Debug)]
 pub struct Stream<C> {
     config: TcpConfig,
     framing: Framing,
-    /// Slots by the other host and the connection.
+    /// Slots, by peer host and connection.
     senders: BTreeMap<(u32, u32), u32>,
     receivers: BTreeMap<(u32, u32), Receiver>,
     connections: Vec<Sender<C>>,
@@ -417,7 +417,7 @@ pub struct Stream<C> {
 }
 
 impl<C: Congestion> Stream<C> {
-    /// The connection for a message to a host.
+    /// Returns the connection for a message to a host.
     fn choose(&mut self, to: u32, message: u32, started: Time) -> u32 {
         match self.config.connections {
             Connections::PerMessage => {
@@ -429,7 +429,7 @@ impl<C: Congestion> Stream<C> {
         }
     }
 
-    /// The connection to a host with the fewest packets to send.
+    /// Returns the connection to a host with the fewest packets to send.
     fn choose_lasting(&mut self, to: u32, count: u32) -> u32 {
         let waits = |slot: u32| {
             let sender = &self.connections[slot as usize];
@@ -469,7 +469,7 @@ impl<C: Congestion> Stream<C> {
         self.senders.remove(&(sender.to, sender.connection));
         self.alarms.set(slot, &mut sender.alarm, Time::NEVER);
         sender.is_closed = true;
-        // The slot of a connection that still waits for its turn becomes free at its turn.
+        // If the connection is still queued for its turn, its slot becomes free at that turn.
         if !sender.is_ready {
             self.free.push(slot);
         }
@@ -484,7 +484,7 @@ impl<C: Congestion> Stream<C> {
         }
     }
 
-    /// Removes the connection whose turn it is.
+    /// Removes and returns the connection whose turn it is.
     fn next_in_turn(&mut self) -> Option<u32> {
         loop {
             let slot = self.ready.pop_front()?;
@@ -494,7 +494,7 @@ impl<C: Congestion> Stream<C> {
                 self.free.push(slot);
                 continue;
             }
-            // A loss may have closed its window meanwhile.
+            // A loss may have closed the connection's window in the meantime.
             if sender.can_send(&self.config) {
                 return Some(slot);
             }
@@ -575,7 +575,7 @@ impl<C: Congestion> Stream<C> {
     }
 }
 
-/// Equal for all packets of a connection in one direction.
+/// Returns a flow label that is the same for all packets of a connection in one direction.
 fn flow(from: u32, to: u32, connection: u32) -> u32 {
     mix(mix(u64::from(from) << 32 | u64::from(to)) ^ u64::from(connection)) as u32
 }
@@ -687,7 +687,7 @@ impl<C: Congestion> Transport for Stream<C> {
         Some(PacketInfo { flow: flow(ctx.host, to, connection), ..info })
     }
 
-    /// Nothing to do: a connection is notified by its acknowledgements.
+    /// Does nothing: connections are notified by their acknowledgements.
     fn delivered(&mut self, _ctx: &mut Ctx<'_>, _message: u32) {}
 
     fn counters(&self, count: &mut dyn FnMut(&str, u64)) {
