@@ -26,12 +26,12 @@ pub enum Reply {
 
 /// The application on one host. The simulator calls it for events.
 ///
-/// Its behaviour may depend only on its arguments and its own state, which a seed determines.
+/// Its behaviour may depend only on its arguments and its own state, both determined by the seed.
 pub trait App {
-    /// The host has started, or restarted after a crash.
+    /// Called when the host has started, or restarted after a crash.
     fn on_start(&mut self, host: &mut HostCtx<'_>);
 
-    /// A complete request of `length` bytes has arrived at server port `port`.
+    /// Called when a complete request of `length` bytes has arrived at server port `port`.
     fn on_request(
         &mut self,
         host: &mut HostCtx<'_>,
@@ -44,27 +44,27 @@ pub trait App {
         Reply::Now(length)
     }
 
-    /// The complete response of the RPC with this cookie has arrived.
+    /// Called when the complete response of the RPC with this cookie has arrived.
     fn on_response(&mut self, host: &mut HostCtx<'_>, cookie: u64, length: u32) {
         let _ = (host, cookie, length);
     }
 
-    /// The RPC with this cookie has ended without a response.
+    /// Called when the RPC with this cookie has ended without a response.
     fn on_failed(&mut self, host: &mut HostCtx<'_>, cookie: u64, error: RpcError) {
         let _ = (host, cookie, error);
     }
 
-    /// The first `end` of `length` bytes of the response of the RPC with this cookie have arrived.
+    /// Called when the first `end` of `length` bytes of a response have arrived. `cookie` identifies the RPC.
     fn on_readable(&mut self, host: &mut HostCtx<'_>, cookie: u64, end: u32, length: u32) {
         let _ = (host, cookie, end, length);
     }
 
-    /// The state of a server RPC whose client is `from` is gone.
+    /// Called when the state of a server RPC whose client is `from` is gone.
     fn on_done(&mut self, host: &mut HostCtx<'_>, rpc: RpcKey, from: usize, reason: DoneReason) {
         let _ = (host, rpc, from, reason);
     }
 
-    /// A timer set with [`HostCtx::set_timer`] has expired.
+    /// Called when a timer set with [`HostCtx::set_timer`] has expired.
     fn on_timer(&mut self, host: &mut HostCtx<'_>, token: u64) {
         let _ = (host, token);
     }
@@ -78,17 +78,17 @@ pub struct HostCtx<'a> {
 }
 
 impl HostCtx<'_> {
-    /// The network's time. The host's clock may differ.
+    /// Returns the network's time. The host's clock may differ.
     pub fn now(&self) -> Time {
         self.fabric.now
     }
 
-    /// The time of the host's clock, which is passed to its endpoint.
+    /// Returns the time of the host's clock, which is passed to its endpoint.
     pub fn clock(&self) -> Time {
         self.state.clock.read(self.fabric.now)
     }
 
-    /// Index of this host.
+    /// Returns the index of this host.
     pub fn host(&self) -> usize {
         self.state.index as usize
     }
@@ -107,7 +107,7 @@ impl HostCtx<'_> {
     /// As [`Endpoint::send_request`].
     ///
     /// # Panics
-    /// If no client port is left, which takes 32,768 of them.
+    /// If no client port is left, which takes 32,768 ports.
     pub fn call(
         &mut self,
         to: usize,
@@ -123,7 +123,7 @@ impl HostCtx<'_> {
         self.call_from(from_port, to, port, length, options)
     }
 
-    /// Starts an RPC from a client port that the application has opened at [`HostCtx::endpoint`].
+    /// Starts an RPC from a client port that the application has opened through [`HostCtx::endpoint`].
     ///
     /// # Errors
     /// As [`Endpoint::send_request`].
@@ -184,7 +184,7 @@ impl HostCtx<'_> {
         self.fabric.queue.push(at.max(self.fabric.now), event);
     }
 
-    /// The host's endpoint, for actions that have no method here.
+    /// Returns the host's endpoint, for actions without a method here.
     pub fn endpoint(&mut self) -> &mut Endpoint {
         self.endpoint
     }

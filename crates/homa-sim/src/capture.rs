@@ -8,15 +8,15 @@ use crate::packet::Body;
 /// The event for which a packet was captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It was sent on the sender's uplink.
+    /// The packet was sent on the sender's uplink.
     Sent,
-    /// It reached its destination host.
+    /// The packet reached its destination host.
     Delivered,
-    /// A fault dropped it.
+    /// A fault dropped the packet.
     Lost,
     /// A queue was full.
     Overflow,
-    /// Its receiver was down.
+    /// The receiver was down.
     HostDown,
 }
 
@@ -33,7 +33,7 @@ pub struct CapturedPacket {
     pub priority: u8,
     /// The event.
     pub fate: Fate,
-    /// The decoded packet; `None` if it is no valid Homa packet.
+    /// The decoded packet; `None` if it is not a valid Homa packet.
     pub packet: Option<Packet>,
 }
 

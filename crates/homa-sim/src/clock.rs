@@ -9,12 +9,12 @@ pub(crate) struct HostClock {
 }
 
 impl HostClock {
-    /// The clock's time at network time `now`, and at least 0.
+    /// Returns the clock's time at network time `now`; at least 0.
     pub(crate) fn read(self, now: Time) -> Time {
         Time::from_ns(now.as_ns().saturating_add_signed(self.ahead_ns))
     }
 
-    /// Network time at which the clock shows `at`.
+    /// Returns the network time at which the clock shows `at`.
     pub(crate) fn network_time(self, at: Time) -> Time {
         Time::from_ns(at.as_ns().saturating_add_signed(-self.ahead_ns))
     }

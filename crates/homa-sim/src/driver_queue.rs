@@ -15,7 +15,7 @@ pub enum Drain {
     Stopped,
 }
 
-/// Maximum length of the queue, in packets. The driver refuses more, and these are lost.
+/// Maximum length of the queue, in packets. The driver refuses further packets, which are lost.
 const MAX_PACKETS: usize = 64;
 
 /// What the driver does with a packet.

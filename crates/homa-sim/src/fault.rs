@@ -1,4 +1,4 @@
-//! Faults of the network, chosen by a seed.
+//! Network faults, determined by a seed.
 
 use homa_proto::US;
 use rand::Rng;
@@ -13,9 +13,9 @@ pub struct FaultProfile {
     pub loss: f64,
     /// Probability that a packet arrives twice.
     pub duplication: f64,
-    /// Probability that a packet (or each copy of it) is delayed, so that later ones overtake it.
+    /// Probability that a packet, or each copy of it, is delayed, so that later packets overtake it.
     pub reordering: f64,
-    /// Minimum and maximum extra delay of such a packet in nanoseconds, inclusive.
+    /// Minimum and maximum extra delay of a reordered packet in nanoseconds, inclusive.
     pub reordering_delay_ns: (u64, u64),
     /// Probability that bits of a packet change without a checksum error.
     pub corruption: f64,
@@ -35,7 +35,7 @@ impl Default for FaultProfile {
 }
 
 impl FaultProfile {
-    /// Loss, duplication and reordering, each with this probability.
+    /// Returns a profile with loss, duplication and reordering, each with this probability.
     pub fn uniform(probability: f64) -> FaultProfile {
         FaultProfile {
             loss: probability,
@@ -51,8 +51,7 @@ impl FaultProfile {
 pub struct PathLimit {
     /// Maximum length of a Homa packet in bytes, including its header.
     pub bytes: u32,
-    /// Whether the path MTU is visible to the sender's host; otherwise longer packets vanish without a
-    /// report.
+    /// Whether the path MTU is visible to the sender's host. If not, longer packets vanish without a report.
     pub told: bool,
 }
 
@@ -89,7 +88,7 @@ pub(crate) struct Faults {
     active: bool,
 }
 
-/// Random stream of the faults. It is separate, so that they stay the same when the load draws one number
+/// Random stream of the faults. It is separate, so that the faults do not change if the load draws one number
 /// more.
 const STREAM: u64 = 0xfa;
 

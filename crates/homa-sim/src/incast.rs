@@ -1,5 +1,5 @@
-//! Incast: many hosts send to one host at the same time, into a switch port whose buffer cannot hold all of
-//! it.
+//! Incast: many hosts send to one host at the same time, through a switch port whose buffer cannot hold all
+//! of the data.
 
 use std::fmt;
 
@@ -40,19 +40,19 @@ pub struct Incast {
     pub bytes: u32,
     /// Buffer of the switch's port to the receiver.
     pub buffer_bytes: u64,
-    /// Rate of every link.
+    /// Rate of every link in Mbit/s.
     pub link_mbps: u32,
-    /// Number of rounds. In the first, no host knows its peers yet.
+    /// Number of rounds. In the first round, no host knows its peers yet.
     pub rounds: usize,
-    /// Whether the senders behave like Linux Homa: they neither mark their packets as ours nor read
-    /// extensions that only our peers send.
+    /// Whether the senders behave like Linux Homa: they neither mark their packets as this implementation's
+    /// nor read extensions that only this implementation sends.
     pub kernel_senders: bool,
     /// Protocol configuration of the hosts.
     pub protocol: Config,
 }
 
 impl Incast {
-    /// 100 senders of 40 KB into 200 KB at 10 Gbit/s, with the protocol's settings for that link.
+    /// Returns 100 senders of 40 KB into 200 KB at 10 Gbit/s, with the protocol's settings for that link.
     pub fn new(seed: u64, kind: IncastKind) -> Incast {
         let link_mbps = 10_000;
         Incast {
@@ -68,7 +68,7 @@ impl Incast {
         }
     }
 
-    /// Link time of one round's messages with their headers, at the receiver.
+    /// Returns the link time of one round's messages with their headers, at the receiver.
     pub fn ideal_ns(&self) -> u64 {
         let link = self.link();
         let payload = self.protocol.max_packet - homa_proto::wire::DATA_HEADER_LEN as u32;
@@ -91,7 +91,7 @@ impl Incast {
     /// Runs all rounds, with pauses of 20 ms.
     ///
     /// # Panics
-    /// If the protocol's settings contradict themselves.
+    /// If the protocol's settings are inconsistent.
     pub fn run(&self) -> IncastReport {
         let mut config = NetworkConfig::new(self.seed, self.senders + 1);
         config.topology = Topology::Switch { delay_ns: 250 };
@@ -172,7 +172,7 @@ pub struct IncastRound {
     pub drops: u64,
     /// RESENDs sent by all hosts.
     pub resends: u64,
-    /// Maximum queue before the receiver's link in this and earlier rounds.
+    /// Maximum queue length before the receiver's link in this and earlier rounds.
     pub max_queued_bytes: u64,
     /// RPCs that failed or did not end, in this and earlier rounds.
     pub failed: usize,
@@ -190,7 +190,7 @@ pub struct IncastReport {
 }
 
 impl IncastReport {
-    /// Ratio of a round's completion time to the ideal.
+    /// Returns the ratio of a round's completion time to the ideal.
     pub fn ratio(&self, round: usize) -> f64 {
         self.rounds[round].completion_ns as f64 / self.ideal_ns as f64
     }

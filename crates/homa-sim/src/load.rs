@@ -19,9 +19,9 @@ pub enum Arrivals {
         /// RPCs open per client, at least 1.
         outstanding: u32,
     },
-    /// Each client starts RPCs by a Poisson process, independent of the completion of earlier ones.
+    /// Each client starts RPCs as a Poisson process, independent of the completion of earlier RPCs.
     Open {
-        /// 10^9 bits of request payload per second and client.
+        /// Request payload per client, in 10^9 bits per second.
         gbps: f64,
     },
 }
@@ -46,11 +46,11 @@ pub struct Load {
     pub arrivals: Arrivals,
     /// Total number of RPCs, divided evenly among the clients; `u64::MAX`: unlimited until `stop_at`.
     pub rpcs: u64,
-    /// Time from which on no RPC starts.
+    /// Time after which no RPC starts.
     pub stop_at: Time,
-    /// The hosts that are clients. A host may be client and server.
+    /// The hosts that are clients. A host may be both client and server.
     pub clients: Range<usize>,
-    /// The hosts that are servers. Each RPC goes to a uniformly random one that is not its client.
+    /// The hosts that are servers. Each RPC goes to a uniformly random server other than its client.
     pub servers: Range<usize>,
     /// Time that a server takes to compute an answer.
     pub server_delay_ns: u64,
@@ -61,7 +61,8 @@ pub struct Load {
 }
 
 impl Load {
-    /// Host 0 keeps `outstanding` RPCs to host 1 open, which echoes them; 1,000 RPCs in total.
+    /// Returns a load in which host 0 keeps `outstanding` RPCs open to host 1, which echoes them; 1,000 RPCs
+    /// in total.
     pub fn closed(workload: Workload, outstanding: u32) -> Load {
         Load {
             workload,
@@ -77,7 +78,7 @@ impl Load {
         }
     }
 
-    /// Host 0 sends requests to host 1 at `gbps` until `stop_at`.
+    /// Returns a load in which host 0 sends requests to host 1 at `gbps` until `stop_at`.
     pub fn open(workload: Workload, gbps: f64, stop_at: Time) -> Load {
         Load { arrivals: Arrivals::Open { gbps }, rpcs: u64::MAX, stop_at, ..Load::closed(workload, 1) }
     }
@@ -107,13 +108,13 @@ pub struct LoadCounts {
     pub refused: BTreeMap<String, u64>,
     /// Responses with a wrong length.
     pub lengths_wrong: u64,
-    /// RPCs that were open when the host crashed, which therefore reported no end.
+    /// RPCs that were open when the host crashed, which therefore did not report an end.
     pub vanished: u64,
-    /// Reported ends of RPCs that were not open: RPCs that ended twice or never began.
+    /// Reported ends of RPCs that were not open: RPCs that ended twice or never started.
     pub unexpected: u64,
     /// Bytes of complete requests and responses that this host received, by interval.
     pub goodput_bytes: Vec<u64>,
-    /// Bytes of the request and nanoseconds until the response, for each RPC in order of completion.
+    /// Request length in bytes and nanoseconds until the response, for each RPC in order of completion.
     pub rtts_ns: Vec<(u32, u64)>,
 }
 
@@ -128,7 +129,7 @@ pub struct RpcLoad {
     next_cookie: u64,
     /// Request length and start of each open RPC, by cookie.
     open: BTreeMap<u64, (u32, Time)>,
-    /// Its counts.
+    /// The client's counts.
     pub counts: LoadCounts,
 }
 
@@ -143,7 +144,7 @@ const TOKEN_ARRIVAL: u64 = 0;
 const TOKEN_RETRY: u64 = 1;
 
 impl RpcLoad {
-    /// The application of host `host`.
+    /// Makes the application of host `host`.
     ///
     /// # Panics
     /// If the load's rate is out of the range of [`Poisson::for_gbps`], or a client has no server but itself.
@@ -177,12 +178,12 @@ impl RpcLoad {
         self.open.is_empty() && (self.to_start == 0 || now >= self.load.stop_at)
     }
 
-    /// Number of open RPCs.
+    /// Returns the number of open RPCs.
     pub fn open(&self) -> usize {
         self.open.len()
     }
 
-    /// Starts one RPC; false: none is left to start, or the endpoint refused it.
+    /// Starts one RPC. Returns false if none is left to start, or the endpoint refused it.
     fn start(&mut self, host: &mut HostCtx<'_>) -> bool {
         if self.to_start == 0 || host.now() >= self.load.stop_at {
             return false;
@@ -218,7 +219,7 @@ impl RpcLoad {
         }
     }
 
-    /// Starts RPCs until a closed loop has its number of open ones.
+    /// Starts RPCs until a closed loop has its number of open RPCs.
     fn fill(&mut self, host: &mut HostCtx<'_>) {
         let Arrivals::Closed { outstanding } = self.load.arrivals else { return };
         while self.open.len() < outstanding as usize {
@@ -248,7 +249,7 @@ impl RpcLoad {
     }
 }
 
-/// The name of an error without its numbers, which would make each error a kind of its own.
+/// Returns the name of an error without its numbers, which would make each error a separate kind.
 fn refusal(error: &SendError) -> String {
     match error {
         SendError::LimitReached { name } => format!("LimitReached {name}"),

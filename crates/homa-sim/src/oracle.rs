@@ -1,5 +1,6 @@
-//! Checks of the rules packet by packet, from outside the endpoint: its grants, data, acknowledgements and
-//! retransmissions are compared with the received packets and with the application's state.
+//! Checks the protocol rules packet by packet, from outside the endpoint. The endpoint's grants, data,
+//! acknowledgements and retransmissions are compared with the received packets and with the application's
+//! state.
 //!
 //! [`homa_proto::Endpoint::check`] proves only that a state is consistent, and a wrong decision may leave a
 //! consistent state.
@@ -22,17 +23,17 @@ const KERNEL_MAX_MESSAGE: u32 = 1_000_000;
 /// The oracle's state for one RPC.
 #[derive(Debug, Default)]
 pub(crate) struct Promises {
-    /// Exclusive end of the unscheduled bytes by the first packet.
+    /// Exclusive end of the unscheduled bytes, according to the first packet.
     unscheduled: Option<u32>,
     /// Exclusive end of the bytes that the peer has granted, by GRANT or RESEND.
     granted: u32,
     /// Exclusive end of the sent bytes.
     sent: u32,
-    /// Owed bytes: requested by the peer's RESENDs and not retransmitted yet.
+    /// Owed bytes: those that the peer's RESENDs requested and that are not retransmitted yet.
     owed: Vec<Range<u32>>,
-    /// Whether the request may have begun again, which makes its owed bytes unknown from outside.
+    /// Whether the request may have been restarted, in which case its owed bytes are not known from outside.
     restarted: bool,
-    /// Whether a RESEND may have been dropped, which also makes the owed bytes unknown.
+    /// Whether a RESEND may have been dropped, in which case the owed bytes are not known either.
     unsure: bool,
     /// The step in which a RESEND arrived when no bytes were owed.
     asked_in: Option<u64>,
@@ -51,7 +52,7 @@ impl Promises {
         self.sent < may.min(length) && self.is_nothing_owed()
     }
 
-    /// Unsent bytes of a message of `length` bytes.
+    /// Returns the number of unsent bytes of a message of `length` bytes.
     pub(crate) fn left(&self, length: u32) -> u32 {
         length.saturating_sub(self.sent)
     }
@@ -62,7 +63,7 @@ impl Promises {
 pub(crate) struct Before {
     grants: u64,
     fifo_grants: u64,
-    /// Packets dropped, or answered by RPC_UNKNOWN.
+    /// Packets that were dropped, or were answered with RPC_UNKNOWN.
     refused: u64,
 }
 
@@ -70,15 +71,15 @@ pub(crate) struct Before {
 #[derive(Debug)]
 pub(crate) struct Oracle {
     on: bool,
-    /// Hosts without an incarnation.
+    /// Whether each host is one without an incarnation.
     kernels: Rc<[bool]>,
-    /// Whether queued packets may be sent for an ended RPC whose id its client has reused.
+    /// Whether queued packets may be sent for an ended RPC whose ID its client has reused.
     pub(crate) held_over: bool,
     /// RPCs that owe retransmissions.
     owing: BTreeSet<RpcKey>,
     repeats: Repeats,
     precedence: Precedence,
-    /// Number of steps, each of which handles packets or timeouts.
+    /// Number of steps so far. Each step handles packets or timeouts.
     step: u64,
     /// The step in which the endpoint last checked the path to a peer.
     looked: BTreeMap<u32, u64>,
@@ -123,7 +124,7 @@ impl Oracle {
         self.looked.insert(peer, self.step);
     }
 
-    /// To be called before packets or timeouts are handled.
+    /// Takes the counters before packets or timeouts are handled.
     pub(crate) fn snapshot_before(&mut self, endpoint: &Endpoint) -> Option<Before> {
         self.step += 1;
         let stats = endpoint.stats();
@@ -144,7 +145,7 @@ impl Oracle {
     ) {
         let Some(before) = before else { return };
         check_budget(before, endpoint, store);
-        // A dropped packet is owed no answer, and it is unknown from outside which packet of a burst was
+        // A dropped packet needs no answer, and it is not known from outside which packet of a burst was
         // dropped.
         let all_taken = refused(endpoint.stats()) == before.refused;
         for (from, bytes, wire_len) in packets {
@@ -237,7 +238,7 @@ impl Oracle {
         if promises.unscheduled.is_none() || promises.restarted && range.offset == 0 {
             self.repeats.begins(now, to, data.message_length);
         }
-        // Data of a request that begins again is not requested by RESEND.
+        // Data of a request that is restarted was not requested by RESEND.
         if data.retransmit
             && !promises.restarted
             && let Err(violation) = self.repeats.sends(now, to, range.len, endpoint)
@@ -269,7 +270,7 @@ impl Oracle {
         }
     }
 
-    /// Checks the state when the endpoint has nothing more to send, now or after a delay.
+    /// Checks the state when the endpoint has nothing more to send, either now or after a delay.
     pub(crate) fn has_sent_all(&mut self, endpoint: &Endpoint, store: &mut Store) {
         for key in std::mem::take(&mut self.owing) {
             let Some(entry) = store.get(key).filter(|_| endpoint.rpc_id(key).is_some()) else { continue };
@@ -282,7 +283,7 @@ impl Oracle {
     }
 }
 
-/// The open RPC with this host and this even id.
+/// Finds the open RPC with this host and this even ID.
 fn find(endpoint: &Endpoint, store: &Store, peer: u32, id: u64, is_client: bool) -> Option<RpcKey> {
     let names = |entry: &&crate::store::Entry| {
         entry.id == id && entry.peer == peer && entry.is_client == is_client && id != 0
@@ -290,7 +291,7 @@ fn find(endpoint: &Endpoint, store: &Store, peer: u32, id: u64, is_client: bool)
     store.iter().filter(names).map(|entry| entry.key).find(|&key| endpoint.rpc_id(key).is_some())
 }
 
-/// GRANT-5: no grant raises the granted and not received bytes above the budget.
+/// GRANT-5: no grant raises the granted but not yet received bytes above the budget.
 fn check_budget(before: Before, endpoint: &Endpoint, store: &mut Store) {
     let (stats, config) = (endpoint.stats(), endpoint.config());
     let fifo = stats.fifo_grants - before.fifo_grants;
@@ -302,11 +303,11 @@ fn check_budget(before: Before, endpoint: &Endpoint, store: &mut Store) {
     }
 }
 
-/// GRANT-4: a grant extends to a window beyond the received bytes. Bytes received since its choice only
-/// increase the limit.
+/// GRANT-4: a grant extends at most one window beyond the received bytes. Bytes received since the grant was
+/// chosen only increase the limit.
 fn check_window(endpoint: &Endpoint, store: &mut Store, to: u32, packet: &Packet, grant: Grant) {
     let config = endpoint.config();
-    // A FIFO grant is recognised by its priority, if no other grant has it.
+    // A FIFO grant is recognised by its priority, if no other grant has that priority.
     let fifo = config.num_priorities.saturating_sub(2).max(config.max_sched_prio);
     let shares = config.grant_fifo_fraction > 0 && config.fifo_grant_increment > 0;
     let id = packet.common.sender_id;
@@ -331,14 +332,14 @@ fn check_ack(endpoint: &Endpoint, store: &mut Store, to: u32, id: u64) {
     }
 }
 
-/// SEND-1, SEND-13: checks that the bytes may be sent, and removes them from the owed ones.
+/// SEND-1, SEND-13: checks that the bytes may be sent, and removes them from the owed bytes.
 fn sends_bytes(store: &mut Store, range: PayloadRange, data: &Data, to_kernel: bool) {
     let Some(entry) = store.get(range.rpc) else { return };
     let (promises, is_client, length) = (&mut entry.promises, entry.is_client, data.message_length);
     let end = range.offset.saturating_add(range.len);
     let mut unscheduled = *promises.unscheduled.get_or_insert(data.incoming);
     if promises.restarted && range.offset == 0 {
-        // A message that begins again has as many unscheduled bytes as the receiver now accepts.
+        // A restarted message has as many unscheduled bytes as the receiver now accepts.
         unscheduled = unscheduled.max(data.incoming);
         promises.unscheduled = Some(unscheduled);
     }

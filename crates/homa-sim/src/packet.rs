@@ -4,15 +4,15 @@ use std::mem;
 
 /// The contents of a packet of some protocol.
 pub trait Body: Clone + Default {
-    /// Replaces the contents by a copy of `other`, reusing memory.
+    /// Replaces the contents with a copy of `other`, reusing memory.
     fn copy_from(&mut self, other: &Self);
 
-    /// The packet's bytes, if it has any.
+    /// Returns the packet's bytes, if it has any.
     fn bytes(&self) -> &[u8] {
         &[]
     }
 
-    /// The packet's bytes, for faults to change.
+    /// Returns the packet's bytes for faults to modify.
     fn bytes_mut(&mut self) -> &mut [u8] {
         &mut []
     }
@@ -42,17 +42,17 @@ pub struct PacketInfo {
     pub to: u32,
     /// Bytes of the packet without the link's overhead: header and payload.
     pub wire_len: u32,
-    /// 0 to 7, larger is higher.
+    /// Priority, 0 to 7; larger is higher.
     pub priority: u8,
     /// Whether a queue on the path was longer than its threshold (ECN).
     pub marked: bool,
-    /// Identifies the flow: equal in all its packets.
+    /// Identifies the flow: the same in all its packets.
     pub flow: u32,
     /// Rank for ports that send the smallest rank first.
     pub rank: u32,
 }
 
-/// A packet on its way from one host to another.
+/// A packet in flight from one host to another.
 #[derive(Clone, Debug, Default)]
 pub struct Packet<B> {
     /// The fields that the network uses.
@@ -61,8 +61,7 @@ pub struct Packet<B> {
     pub body: B,
 }
 
-/// The packets under way, by number. Buffers are reused, so that a long run allocates no more than a short
-/// one.
+/// The packets in flight, by index. Buffers are reused, so a long run allocates no more than a short one.
 #[derive(Debug)]
 pub(crate) struct Packets<B> {
     packets: Vec<Packet<B>>,
@@ -76,7 +75,7 @@ impl<B> Default for Packets<B> {
 }
 
 impl<B: Body> Packets<B> {
-    /// Allocates a packet. Its contents are those of an earlier one.
+    /// Allocates a packet. Its contents are those of an earlier packet.
     pub(crate) fn take(&mut self) -> u32 {
         match self.free.pop() {
             Some(number) => number,
@@ -106,7 +105,7 @@ impl<B: Body> Packets<B> {
         &mut self.packets[number as usize]
     }
 
-    /// Takes the packet out, to be returned by [`Packets::give_back`].
+    /// Takes the packet out; it must be returned by [`Packets::give_back`].
     pub(crate) fn lend(&mut self, number: u32) -> Packet<B> {
         mem::take(&mut self.packets[number as usize])
     }
@@ -122,14 +121,14 @@ impl<B: Body> Packets<B> {
         self.free.push(number);
     }
 
-    /// Number of packets in flight.
+    /// Returns the number of packets in flight.
     pub(crate) fn in_flight(&self) -> usize {
         self.packets.len() - self.free.len()
     }
 }
 
 impl PacketInfo {
-    /// A packet of `wire_len` bytes from one host to another.
+    /// Makes a packet of `wire_len` bytes from one host to another.
     pub fn new(from: u32, to: u32, wire_len: u32, priority: u8) -> PacketInfo {
         PacketInfo { from, to, wire_len, priority, flow: from ^ to.rotate_left(16), ..PacketInfo::default() }
     }

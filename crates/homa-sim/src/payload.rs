@@ -1,20 +1,19 @@
-//! Contents of messages: bytes that depend on their message and their offset.
+//! Contents of messages: bytes that depend on the message and the offset.
 
 use rand_pcg::Pcg64;
 
 /// Whether payload is real.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadMode {
-    /// Every byte depends on the seed, the RPC and the offset. All bytes are copied and checked where they
-    /// arrive.
+    /// Every byte depends on the seed, the RPC and the offset. All bytes are copied, and checked on arrival.
     Real,
     /// Payload is only a length: nothing is copied, and the only check is that each byte arrives exactly
     /// once.
     LengthOnly,
 }
 
-/// The bytes of one message. Byte `i` is a function of the key and of `i`, so that bytes at a wrong offset,
-/// of another message or of the other direction are detected.
+/// The bytes of one message. Byte `i` is a function of the key and of `i`. Bytes at a wrong offset, of
+/// another message or of the other direction are therefore detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern(u64);
 
@@ -28,25 +27,25 @@ pub(crate) fn mix(value: u64) -> u64 {
     value ^ (value >> 29)
 }
 
-/// Random numbers for one purpose of a run. The seed is mixed, because generators seeded with adjacent
-/// numbers start with similar values.
+/// Returns random numbers for one purpose of a run. The seed is mixed, because generators seeded with
+/// adjacent numbers start with similar values.
 pub(crate) fn random_numbers(seed: u64, purpose: u64) -> Pcg64 {
     Pcg64::new(u128::from(mix(seed)) << 64 | u128::from(mix(!seed ^ purpose)), u128::from(purpose))
 }
 
 impl Pattern {
-    /// The pattern of the request or response of the RPC with id `id` at client host `client`.
+    /// Returns the pattern of the request or response of the RPC with ID `id` at client host `client`.
     pub(crate) fn new(seed: u64, client: u32, id: u64, response: bool) -> Pattern {
         Pattern(mix(mix(mix(seed) ^ u64::from(client)) ^ (id & !1 | u64::from(response))))
     }
 
-    /// One multiplication per eight bytes: a check must not cost more than the protocol.
+    /// One multiplication per eight bytes: a check must not cost more than the protocol itself.
     fn word(self, index: u64) -> [u8; WORD] {
         let value = (self.0 ^ index).wrapping_mul(SPREAD);
         (value ^ (value >> 31)).to_le_bytes()
     }
 
-    /// Calls `part` with the bytes from `offset` on, in pieces of up to eight.
+    /// Splits the bytes from `offset` on into pieces of up to eight.
     fn pieces(self, offset: u32, len: usize) -> (u64, usize, usize) {
         let skip = offset as usize % WORD;
         let head = if skip == 0 { 0 } else { len.min(WORD - skip) };
@@ -72,7 +71,7 @@ impl Pattern {
         tail.copy_from_slice(&self.word(index)[..tail.len()]);
     }
 
-    /// Number of wrong bytes in `data`, which should be the bytes from `offset` on.
+    /// Returns the number of wrong bytes in `data`, which should be the bytes from `offset` on.
     pub(crate) fn wrong_bytes(self, offset: u32, data: &[u8]) -> u64 {
         let (mut index, skip, head) = self.pieces(offset, data.len());
         let (first, rest) = data.split_at(head);

@@ -1,5 +1,5 @@
-//! Checks the bytes that a host retransmits although it has a shorter message to send: at most the share of
-//! its oldest message (SHARE-5, SEND-5).
+//! Checks the bytes that a host retransmits although it has a shorter message to send: they must not exceed
+//! the share of the host's oldest message (SHARE-5, SEND-5).
 
 use homa_proto::{Endpoint, PayloadRange};
 
@@ -9,13 +9,13 @@ use crate::store::Store;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Precedence {
     bytes: u64,
-    /// Retransmitted bytes that went before those of a shorter message.
+    /// Retransmitted bytes that preceded bytes of a shorter message.
     before_shorter: u64,
 }
 
 impl Precedence {
-    /// Counts the bytes of a packet, which are sent `again` or for the first time. The error reports too many
-    /// retransmitted bytes before a shorter message.
+    /// Counts the bytes of a packet. `again`: they are retransmitted. Fails if too many retransmitted bytes
+    /// preceded a shorter message.
     pub(crate) fn sends(
         &mut self,
         endpoint: &Endpoint,
@@ -40,7 +40,8 @@ impl Precedence {
     }
 }
 
-/// Remaining bytes of a message that may send and is shorter than the one that retransmits `range` (SEND-4).
+/// Returns the remaining bytes of a message that may send and is shorter than the message that retransmits
+/// `range` (SEND-4).
 fn shorter_ready(endpoint: &Endpoint, store: &Store, range: PayloadRange) -> Option<u32> {
     let own = endpoint.rpc_info(range.rpc)?;
     let least_own = own.out_length - own.out_sent + range.len;

@@ -1,6 +1,6 @@
 //! The queue of events.
 //!
-//! Nearly all events of a network are scheduled within some microseconds. A binary heap, whose entries move
+//! Nearly all events of a network are scheduled within a few microseconds. A binary heap, whose entries move
 //! at every push and pop, would maintain an order long before it is needed. Here every nanosecond of the next
 //! 65 us has a slot with a list in insertion order, so nothing is compared or sorted. Later events, such as
 //! timers of milliseconds, wait in a heap.
@@ -10,37 +10,38 @@ use std::collections::BinaryHeap;
 
 use homa_proto::Time;
 
-/// Number of slots of one nanosecond: 65 us in total, more than any delay of a packet that does not queue.
-/// Four times as many would be used only by timers, and each cache line of them would be a miss at its turn.
+/// Number of slots of one nanosecond: 65 us in total, more than any delay of a packet that is not queued.
+/// With four times as many, only timers would use the additional slots, and at each slot's turn its cache
+/// line would be a miss.
 const SLOTS: usize = WORDS * WORD_BITS;
-/// Number of words with a bit for each slot, and of words with a bit for each of those.
+/// Number of words with a bit for each slot, and of words with a bit for each of those words.
 const WORDS: usize = GROUPS * WORD_BITS;
 const GROUPS: usize = 16;
 const WORD_BITS: usize = u64::BITS as usize;
-/// The index of no node.
+/// The index that stands for no node.
 const NONE: u32 = u32::MAX;
 /// The time of events that never happen.
 const NEVER: u64 = Time::NEVER.as_ns();
 
 /// Events in the order of their times, and in insertion order for equal times.
 ///
-/// The order is total, so that a run depends only on its seed.
+/// The order is total, so a run depends only on its seed.
 #[derive(Debug)]
 pub struct EventQueue<E> {
     /// Last node of each slot's circular list, indexed by time modulo `SLOTS`.
     lasts: Box<[u32; SLOTS]>,
-    /// A bit for each slot with a list, and a bit for each non-empty word of those.
+    /// A bit for each slot that has a list, and a bit for each nonzero word of those bits.
     slots: Box<[u64; WORDS]>,
     words: [u64; GROUPS],
     nodes: Vec<Node<E>>,
     free: u32,
-    /// Events that were beyond the slots when they were pushed. They precede events of the same time in
+    /// Events that were beyond the slots when they were pushed. They precede events of the same time in the
     /// slots, since they were pushed earlier.
     far: BinaryHeap<Far<E>>,
     /// Time of the earliest event in the heap.
     far_at: u64,
     pushed: u64,
-    /// Time of the last removed event, at which the slots begin.
+    /// Time of the last removed event, at which the range of the slots starts.
     now: u64,
     /// Time of the earliest event.
     next: u64,
@@ -61,7 +62,7 @@ struct Far<E> {
 }
 
 impl<E> Ord for Far<E> {
-    /// A heap returns its greatest entry first, so the earliest event is the greatest.
+    /// A heap returns its greatest entry first, so the earliest event compares as the greatest.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.sequence).cmp(&(self.at, self.sequence))
     }
@@ -87,20 +88,20 @@ impl<E: Copy> Default for EventQueue<E> {
     }
 }
 
-/// Position of the first bit at or after `from`, which is below the number of bits.
+/// Returns the position of the first set bit at or after `from`, which is less than the number of bits.
 fn first_bit(word: u64, from: usize) -> Option<usize> {
     let rest = word >> from;
     (rest != 0).then(|| from + rest.trailing_zeros() as usize)
 }
 
-/// An array that is created on the heap.
+/// Creates an array on the heap.
 fn boxed<T: Clone, const N: usize>(value: T) -> Box<[T; N]> {
     let made: Result<Box<[T; N]>, _> = vec![value; N].into_boxed_slice().try_into();
     made.unwrap_or_else(|_| unreachable!("it was made with this length"))
 }
 
 impl<E: Copy> EventQueue<E> {
-    /// An empty queue.
+    /// Makes an empty queue.
     pub fn new() -> Self {
         Self {
             lasts: boxed(NONE),
@@ -117,9 +118,9 @@ impl<E: Copy> EventQueue<E> {
         }
     }
 
-    /// Adds an event. O(1) within 65 us of the last removed one, O(log n) beyond. An earlier event than the
-    /// last removed one is moved to its time, and one at [`Time::NEVER`] is discarded.
-    #[inline(always)] // Else an event goes through memory, in pieces that are read as a whole before they are there.
+    /// Adds an event. O(1) within 65 us of the last removed event, O(log n) beyond. An event earlier than the
+    /// last removed one is moved to the latter's time, and an event at [`Time::NEVER`] is discarded.
+    #[inline(always)] // Otherwise an event passes through memory: written in pieces, and read as a whole too early.
     pub fn push(&mut self, at: Time, event: E) {
         let at = at.as_ns().max(self.now);
         self.len += 1;
@@ -204,7 +205,7 @@ impl<E: Copy> EventQueue<E> {
         event
     }
 
-    /// Time of the earliest event in the slots.
+    /// Returns the time of the earliest event in the slots.
     #[inline]
     fn earliest_near(&self) -> u64 {
         let start = self.now as usize % SLOTS;
@@ -224,7 +225,7 @@ impl<E: Copy> EventQueue<E> {
         slot.map_or(NEVER, |slot| self.now + ((slot + SLOTS - start) % SLOTS) as u64)
     }
 
-    /// The first word with a bit at or after `from`, without wrapping.
+    /// Returns the first word with a set bit at or after `from`, without wrapping.
     fn first_word(&self, from: usize) -> Option<usize> {
         let within =
             |group: usize, from: usize| first_bit(self.words[group], from).map(|bit| group * WORD_BITS + bit);
@@ -232,13 +233,13 @@ impl<E: Copy> EventQueue<E> {
         within(group, from % WORD_BITS).or_else(|| (group + 1..GROUPS).find_map(|group| within(group, 0)))
     }
 
-    /// Time of the earliest event.
+    /// Returns the time of the earliest event.
     #[inline]
     pub fn next_at(&self) -> Option<Time> {
         (self.next != NEVER).then(|| Time::from_ns(self.next))
     }
 
-    /// Number of events in the queue.
+    /// Returns the number of events in the queue.
     pub fn len(&self) -> usize {
         self.len
     }

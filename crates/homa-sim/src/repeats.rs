@@ -32,13 +32,13 @@ impl Repeats {
         self.peers.entry(peer).or_insert(Sent { since: now, again: 0, earned: 0 })
     }
 
-    /// Records that a message of `length` bytes begins, or begins again. Each of its bytes may count as
-    /// delivered at most twice: by a grant and by the acknowledgement.
+    /// Records that a message of `length` bytes is started or restarted. Each of its bytes may count as
+    /// delivered at most twice: once by a grant and once by the acknowledgement.
     pub(crate) fn begins(&mut self, now: Time, peer: u32, length: u32) {
         self.of(now, peer).earned += 2 * u64::from(length);
     }
 
-    /// Counts `bytes` that are retransmitted. The error reports that they exceed the budget.
+    /// Counts `bytes` that are retransmitted. Fails if they exceed the budget.
     pub(crate) fn sends(
         &mut self,
         now: Time,

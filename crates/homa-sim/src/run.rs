@@ -19,12 +19,12 @@ pub struct SimulationConfig {
     pub load: Load,
     /// Maximum virtual time of the load.
     pub load_limit_ns: u64,
-    /// Maximum virtual time afterwards until nothing is left.
+    /// Maximum virtual time from the end of the load until nothing is left.
     pub idle_limit_ns: u64,
 }
 
 impl SimulationConfig {
-    /// This load on this network, with time limits far above those of any correct run.
+    /// Returns a run of this load on this network, with time limits far above those of any correct run.
     pub fn new(network: NetworkConfig, load: Load) -> SimulationConfig {
         SimulationConfig { network, load, load_limit_ns: 10_000 * SEC, idle_limit_ns: 60 * SEC }
     }
@@ -37,7 +37,7 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// A run with this configuration at time 0.
+    /// Makes a run with this configuration at time 0.
     ///
     /// # Panics
     /// As [`Network::new`] and [`RpcLoad::new`].
@@ -47,7 +47,7 @@ impl Simulation {
         Simulation { config, network }
     }
 
-    /// The network, for inspection and faults.
+    /// Returns the network, for inspection and faults.
     pub fn network(&mut self) -> &mut Network<RpcLoad> {
         &mut self.network
     }
@@ -56,7 +56,7 @@ impl Simulation {
     pub fn run(&mut self) -> Report {
         let load_limit = Time::from_ns(self.config.load_limit_ns);
         // A client that is done stays done. The clients are therefore checked in turn until each is done,
-        // instead of all after each event.
+        // instead of checking all of them after each event.
         let mut done = self.config.load.clients.start;
         let clients = self.config.load.clients.end;
         self.network.run_until_done(load_limit, |network| {
@@ -126,15 +126,15 @@ pub struct Report {
     pub seed: u64,
     /// Time at which the last RPC of the load ended.
     pub load_ended: Time,
-    /// Time at which nothing was left, or the limit.
+    /// Time at which nothing was left, or the time limit.
     pub idle_at: Time,
-    /// Whether the run ended with no packet under way, every endpoint idle, and nothing stored.
+    /// Whether the run ended with no packet in flight, every endpoint idle, and nothing stored.
     pub idle: bool,
     /// RPCs started.
     pub started: u64,
     /// RPCs answered.
     pub answered: u64,
-    /// RPCs that neither were answered nor failed.
+    /// RPCs that were neither answered nor failed.
     pub unfinished: u64,
     /// RPCs failed, by error.
     pub failed: BTreeMap<String, u64>,
@@ -144,7 +144,7 @@ pub struct Report {
     pub unexpected: u64,
     /// Requests that servers executed.
     pub executed: u64,
-    /// Requests that one incarnation of a server executed more than once.
+    /// Requests that the same incarnation of a server executed more than once.
     pub executed_again: u64,
     /// Requests and responses of a wrong length.
     pub lengths_wrong: u64,
@@ -171,8 +171,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// Violations of the requirements of a run in which peers stay up: every RPC is answered exactly once,
-    /// with the right bytes, and executed once, and nothing is left.
+    /// Describes violations of the requirements of a run in which peers stay up: every RPC is answered
+    /// exactly once, with the right bytes, and executed once, and nothing is left.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = self.broken_promises();
         for (error, count) in self.failed.iter().chain(&self.refused) {
@@ -187,7 +187,7 @@ impl Report {
         problems
     }
 
-    /// Violations of the requirements that hold for any behaviour of the network and the hosts.
+    /// Describes violations of the requirements that hold for any behaviour of the network and the hosts.
     pub fn broken_promises(&self) -> Vec<String> {
         let mut problems = self.violations.clone();
         let counts = [

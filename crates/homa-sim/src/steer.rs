@@ -12,11 +12,11 @@ use crate::transport::{HomaConfig, TransportConfig};
 /// The load of the hosts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SteerLoad {
-    /// Poisson arrivals. The load, above 0 and at most 1, is a share of the hosts' capacity: of their links,
-    /// or of their cores if these have less. Cores are assumed to divide the work of RPCs evenly and to do
-    /// nothing else ([`CoresConfig::rpc_ns`]).
+    /// Poisson arrivals. The load, above 0 and at most 1, is a fraction of the hosts' capacity: of their
+    /// links, or of their cores if those are the bottleneck. Cores are assumed to share the work of RPCs
+    /// evenly and to do nothing else ([`CoresConfig::rpc_ns`]).
     Share(f64),
-    /// A fixed number of open RPCs of each host.
+    /// A fixed number of open RPCs per host.
     Outstanding(u32),
 }
 
@@ -24,26 +24,26 @@ pub enum SteerLoad {
 #[derive(Clone, Debug)]
 pub struct SteerConfig {
     /// Message sizes. A response is as long as its request. Messages above 1,000,000 bytes, the maximum of
-    /// Linux Homa, are shortened to it.
+    /// Linux Homa, are truncated to that length.
     pub workload: Workload,
     /// The load of the hosts.
     pub load: SteerLoad,
-    /// Number of hosts at one switch, at least 2. Each is client and server.
+    /// Number of hosts at one switch, at least 2. Each host is both client and server.
     pub hosts: usize,
     /// The cores of each host.
     pub cores: CoresConfig,
     /// Seed of the run.
     pub seed: u64,
-    /// Approximate number of measured RPCs. There are fewer if messages are so long that they would have more
-    /// than 2 GB.
+    /// Approximate number of measured RPCs. It is reduced if the messages are so long that they would total
+    /// more than 2 GB.
     pub rpcs: u64,
     /// Measured time in nanoseconds, instead of a number of RPCs.
     pub duration_ns: Option<u64>,
 }
 
-/// Results of a run. Times are in microseconds, from the moment when a thread starts to send a request until
-/// a thread has the response, as in the benchmark of the kernel module. Requests that an overloaded sender
-/// has not begun reduce the throughput instead.
+/// Results of a run. Times are in microseconds, from when a thread starts to send a request until a thread
+/// has the response, as in the benchmark of the kernel module. Requests that an overloaded sender has not
+/// started reduce the throughput instead.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SteerReport {
     /// The policy's name.
@@ -52,7 +52,7 @@ pub struct SteerReport {
     pub workload: String,
     /// Number of cores of a host.
     pub cores: usize,
-    /// Load as a share of the hosts' capacity; 0: a fixed number of open RPCs.
+    /// Load as a fraction of the hosts' capacity; 0: a fixed number of open RPCs.
     pub load: f64,
     /// The seed of the run.
     pub seed: u64,
@@ -60,22 +60,22 @@ pub struct SteerReport {
     pub rpcs: u64,
     /// Measured RPCs that had not ended at the end of the run.
     pub unfinished: u64,
-    /// Maximum length of a short message: below 1500 bytes, or the shortest tenth of the messages if that is
-    /// less.
+    /// Maximum length of a short message: 1,499 bytes, or the longest of the shortest tenth of the messages
+    /// if that is less.
     pub short_bytes: u32,
-    /// Number of RPCs of short messages that ended.
+    /// Number of completed RPCs with short messages.
     pub short_rpcs: u64,
-    /// Median of their times.
+    /// Median time of the short RPCs.
     pub short_p50_us: f64,
-    /// Their 99th percentile.
+    /// 99th percentile of the short RPCs.
     pub short_p99_us: f64,
-    /// Their 99.9th percentile.
+    /// 99.9th percentile of the short RPCs.
     pub short_p999_us: f64,
-    /// Mean of their times.
+    /// Mean time of the short RPCs.
     pub short_mean_us: f64,
     /// 99th percentile of all RPCs.
     pub p99_us: f64,
-    /// Completed RPCs per second and host, in thousands.
+    /// Completed RPCs per second per host, in thousands.
     pub krpcs_per_sec: f64,
     /// Rate of message bytes that a host received, in Gbit/s.
     pub gbps: f64,
@@ -83,36 +83,37 @@ pub struct SteerReport {
     pub counts: CoreCounts,
 }
 
-/// Number of nodes of the cluster whose results these are ("Small-message latencies", January 2021).
+/// Number of nodes in the cluster whose results are published ("Small-message latencies", January 2021).
 const HOSTS: usize = 40;
 /// Maximum message length of Linux Homa.
 const MAX_MESSAGE: u32 = 1_000_000;
-/// Maximum bytes of measured messages in a run: some million packets.
+/// Maximum bytes of measured messages in a run: a few million packets.
 const MAX_BYTES: f64 = 2e9;
 /// Maximum length of a short message in the kernel paper.
 const SHORT_BYTES: u32 = 1_499;
-/// Minimum warm-up: some round trips after the initial exchanges of the hosts.
+/// Minimum warm-up: a few round trips after the initial exchanges of the hosts.
 const WARM_UP_NS: u64 = 500_000;
-/// Maximum time to wait for measured RPCs: more than any takes under a sustained load, and less than a peer's
+/// Maximum time to wait for measured RPCs: more than any takes under a sustained load, but less than a peer's
 /// timeout.
 const DRAIN_NS: u64 = 30_000_000;
-/// Approximate time of an RPC, to estimate the time of many in sequence.
+/// Approximate time of one RPC, used to estimate the time of many in sequence.
 const RPC_NS: f64 = 20_000.0;
 
-/// Maximum number of measured RPCs. Each has a sample, and percentiles are of all of them.
+/// Maximum number of measured RPCs. Each one is stored as a sample, and percentiles are computed over all
+/// samples.
 const MAX_RPCS: u64 = 10_000_000;
 /// Maximum measured time.
 const MAX_DURATION_NS: u64 = 10_000_000_000;
 
 impl SteerConfig {
-    /// A run with the hosts of [`CoresConfig::x86`] and some thousand RPCs.
+    /// Returns a run with the hosts of [`CoresConfig::x86`] and a few thousand RPCs.
     #[must_use]
     pub fn new(workload: Workload, load: SteerLoad, cores: CoresConfig) -> SteerConfig {
         let workload = workload.truncated(MAX_MESSAGE).unwrap_or(workload);
         SteerConfig { workload, load, hosts: HOSTS, cores, seed: 1, rpcs: 20_000, duration_ns: None }
     }
 
-    /// The cluster and Homa's settings: the network of [`ClusterConfig::atc21`] with cores instead of its
+    /// Returns the cluster and Homa's settings: the network of [`ClusterConfig::atc21`] with cores instead of
     /// delays in hosts.
     fn plan(&self) -> (ClusterConfig, HomaConfig) {
         let base = ClusterConfig {
@@ -150,7 +151,7 @@ impl SteerConfig {
         (cluster, homa)
     }
 
-    /// RPCs per second that the cores of a host can process.
+    /// Returns the RPCs per second that the cores of a host can process.
     fn cores_per_sec(&self, cluster: &ClusterConfig) -> f64 {
         let rpc_ns = crate::cluster::mean_of(&self.workload, |bytes| {
             self.cores.rpc_ns(bytes, cluster.framing.payload) as f64
@@ -181,7 +182,7 @@ impl SteerConfig {
         self.plan().0.validate()
     }
 
-    /// Runs it to the end, or until `progress` stops it.
+    /// Runs to the end, or until `progress` stops the run.
     ///
     /// # Panics
     /// If [`SteerConfig::check`] fails.
@@ -229,7 +230,7 @@ impl SteerConfig {
     }
 }
 
-/// The given percentile in microseconds; 0: there are no samples.
+/// Returns the given percentile in microseconds; 0 if there are no samples.
 fn percentile(sorted: &[u64], share: f64) -> f64 {
     let place = (share * sorted.len() as f64).ceil() as usize;
     sorted.get(place.saturating_sub(1)).map_or(0.0, |&ns| ns as f64 / 1e3)
@@ -264,7 +265,7 @@ mod tests {
         assert_eq!(field(SteerConfig { hosts: 1, ..config(SteerLoad::Share(0.5), 1) }), "hosts");
     }
 
-    /// Equal seeds give equal runs, and different seeds different ones.
+    /// Equal seeds give equal runs, and different seeds give different runs.
     #[test]
     fn a_run_is_its_seed() {
         let run = |seed| {

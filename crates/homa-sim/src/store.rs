@@ -18,7 +18,7 @@ pub(crate) struct Coverage {
 }
 
 impl Coverage {
-    /// Adds `[start, end)`; false: part of it was already received.
+    /// Adds `[start, end)`. Returns false if part of it was already received.
     fn add(&mut self, start: u32, end: u32) -> bool {
         // The range nearly always extends the last one.
         if let Some(last) = self.ranges.last_mut()
@@ -47,7 +47,7 @@ impl Coverage {
         true
     }
 
-    /// Exclusive end of the contiguous bytes from the first on.
+    /// Returns the exclusive end of the contiguous bytes from the first on.
     fn contiguous(&self) -> u32 {
         self.ranges.first().filter(|range| range.0 == 0).map_or(0, |range| range.1)
     }
@@ -60,9 +60,9 @@ pub(crate) struct Entry {
     pub(crate) is_client: bool,
     /// The peer.
     pub(crate) peer: u32,
-    /// The client's id; 0: no packet has shown it yet.
+    /// The client's ID; 0: no packet has shown it yet.
     pub(crate) id: u64,
-    /// Cookie of a client RPC's caller.
+    /// The cookie that the caller of a client RPC passed.
     pub(crate) cookie: u64,
     /// Length of the outgoing message; 0: there is none.
     pub(crate) outgoing: u32,
@@ -93,7 +93,7 @@ pub(crate) struct Store {
     host: u32,
     mode: PayloadMode,
     slots: Vec<Option<Entry>>,
-    /// RPCs whose slot has been reused, and whose final event has not been polled yet.
+    /// RPCs whose slot has been reused although their final event has not been polled yet.
     displaced: BTreeMap<RpcKey, Entry>,
     open: usize,
     /// Bytes of incoming messages of open RPCs.
@@ -103,7 +103,7 @@ pub(crate) struct Store {
     pub(crate) violations: Vec<String>,
 }
 
-/// Maximum number of described violations.
+/// Maximum number of violations that are described.
 const MAX_VIOLATIONS: usize = 20;
 
 impl Store {
@@ -127,17 +127,17 @@ impl Store {
         }
     }
 
-    /// Number of stored RPCs.
+    /// Returns the number of stored RPCs.
     pub(crate) fn open(&self) -> usize {
         self.open
     }
 
-    /// Bytes of stored incoming messages.
+    /// Returns the bytes of stored incoming messages.
     pub(crate) fn buffered_bytes(&self) -> u64 {
         self.buffered_bytes
     }
 
-    /// The stored RPCs by slot.
+    /// Returns the stored RPCs by slot.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Entry> {
         self.slots.iter().flatten().chain(self.displaced.values())
     }
@@ -169,7 +169,7 @@ impl Store {
         self.insert(Entry { cookie, outgoing: length, ..Entry::new(key, true, peer, 0) });
     }
 
-    /// The RPC, if it is open.
+    /// Returns the RPC, if it is open.
     pub(crate) fn get(&mut self, key: RpcKey) -> Option<&mut Entry> {
         match self.slots.get_mut(key.slot as usize) {
             Some(Some(entry)) if entry.key == key => Some(entry),
@@ -188,8 +188,8 @@ impl Store {
         Some(entry)
     }
 
-    /// Appends bytes `[offset, offset + len)` of the outgoing message of an RPC. `sender_id` is the one in
-    /// the packet's header. For the first packet of a client's RPC, returns the client's id and the message's
+    /// Appends bytes `[offset, offset + len)` of the outgoing message of an RPC. `sender_id` is the ID in the
+    /// packet's header. For the first packet of a client's RPC, returns the client's ID and the message's
     /// length.
     pub(crate) fn outgoing(
         &mut self,
@@ -222,7 +222,8 @@ impl Store {
         first
     }
 
-    /// Checks that the incoming message of an RPC, reported as complete with `length` bytes, is complete.
+    /// Checks that the incoming message of an RPC, reported as complete with `length` bytes, really is
+    /// complete.
     pub(crate) fn complete(&mut self, key: RpcKey, length: u32) {
         let Some(entry) = self.get(key) else {
             return self.violation(format!("{key:?} is said to be complete and is not open"));
@@ -277,12 +278,12 @@ impl Store {
 }
 
 impl Entry {
-    /// Exclusive end of the incoming bytes received without a gap.
+    /// Returns the exclusive end of the incoming bytes received without a gap.
     pub(crate) fn contiguous(&self) -> u32 {
         self.coverage.contiguous()
     }
 
-    /// Received bytes.
+    /// Returns the number of received bytes.
     pub(crate) fn received(&self) -> u32 {
         self.received
     }
@@ -313,10 +314,10 @@ fn data_sender_id(packet: RxPacket<'_>) -> u64 {
     }
 }
 
-/// The store as the sink of a burst's payload. The current packet identifies the RPC of a new key.
+/// The store, used as the sink for a burst's payload. The current packet identifies the RPC of a new key.
 pub(crate) struct PacketSink<'a> {
     pub(crate) store: &'a mut Store,
-    /// The packet that the endpoint is processing: the last one that it took from its burst.
+    /// The packet that the endpoint is processing: the last one that it has taken from its burst.
     pub(crate) current: &'a Cell<Option<RxPacket<'a>>>,
 }
 

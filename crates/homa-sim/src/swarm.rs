@@ -1,4 +1,4 @@
-//! Runs with random faults: the seed chooses the network, the hosts, their settings, the faults and the
+//! Runs with random faults: the seed determines the network, the hosts, their settings, the faults and the
 //! calls.
 
 mod adversity;
@@ -44,11 +44,11 @@ pub struct SwarmReport {
     pub stalls: u64,
     /// Number of clock steps.
     pub clock_steps: u64,
-    /// Calls from each host to each other after the turmoil.
+    /// Number of calls from each host to each other host after the turmoil.
     pub probes: u64,
-    /// The endpoints' counters that are not 0, summed over the last incarnation of each host.
+    /// The endpoints' nonzero counters, summed over the last incarnation of each host.
     pub counters: BTreeMap<&'static str, u64>,
-    /// The choices of the seed, in words.
+    /// A description of what the seed determined.
     pub plan: String,
     /// Descriptions of all violations; empty after a correct run.
     pub problems: Vec<String>,
@@ -67,7 +67,7 @@ const SHOWN_PACKETS: usize = 12;
 /// Runs the turmoil, then runs the network without faults and checks what is left.
 ///
 /// # Panics
-/// If [`homa_proto::Endpoint::check`] does: the state of a host contradicts itself.
+/// If [`homa_proto::Endpoint::check`] panics, because the state of a host is inconsistent.
 pub fn swarm(seed: u64, options: SwarmOptions) -> SwarmReport {
     let plan = plan(seed, options);
     let mut network = Network::new(plan.network.clone(), |host| Anything::new(&plan, host));
@@ -104,7 +104,7 @@ pub fn swarm(seed: u64, options: SwarmOptions) -> SwarmReport {
     report
 }
 
-/// Ends the turmoil: no more losses and no more new calls. One direction may stay dead.
+/// Ends the turmoil: there are no more losses and no new calls. One direction may stay dead.
 fn end_turmoil(network: &mut Network<Anything>, plan: &Plan) {
     network.set_faults(FaultProfile::default());
     let hosts = plan.network.hosts;
@@ -134,12 +134,12 @@ fn await_call_ends(network: &mut Network<Anything>, plan: &Plan) -> Vec<String> 
     stuck.take(SHOWN_PACKETS).collect()
 }
 
-/// At least one in this many honest calls must be answered despite a hostile peer, or one in this many of
-/// those that are answered without it. The check needs a minimum number of calls.
+/// Despite a hostile peer, at least one in this many honest calls must be answered, or one in this many of
+/// those that are answered without the hostile peer. The check needs a minimum number of calls.
 const STARVED_PART: u64 = 4;
 const ENOUGH_CALLS: u64 = 40;
 
-/// SHARE-2: without other faults, one hostile peer keeps no client's calls from their answers.
+/// SHARE-2: without other faults, a single hostile peer must not starve any client's calls.
 fn starved(network: &Network<Anything>, plan: &Plan) -> Option<String> {
     let hostile = plan.hostile.filter(|_| plan.weather == Weather::Fair)?;
     let sum = |of: fn(&Anything) -> u64| network.hosts().iter().map(|host| of(host.app())).sum::<u64>();
@@ -147,7 +147,7 @@ fn starved(network: &Network<Anything>, plan: &Plan) -> Option<String> {
     if started < ENOUGH_CALLS || answered >= started / STARVED_PART {
         return None;
     }
-    // Settings with few grants per round trip may be the cause, so the same calls also run without the
+    // Settings with few grants per round trip may be the cause, so the same calls are also run without the
     // hostile peer.
     let mut alone = Plan { hostile: None, ..plan.clone() };
     alone.adversity.forges = false;
@@ -162,7 +162,7 @@ fn starved(network: &Network<Anything>, plan: &Plan) -> Option<String> {
     })
 }
 
-/// SHARE-12: without other faults, a flood from one prefix must not prevent service to an unverified peer of
+/// SHARE-12: without other faults, a flood from one prefix must not prevent service to an unverified peer in
 /// another prefix.
 fn check_unverified_served(network: &Network<Anything>, plan: &Plan, mishaps: Mishaps) -> Option<String> {
     plan.hostile.filter(|&hostile| hostile == Hostile::Prefix && plan.weather == Weather::Fair)?;
@@ -173,7 +173,7 @@ fn check_unverified_served(network: &Network<Anything>, plan: &Plan, mishaps: Mi
     if beside == sent {
         return None;
     }
-    // The honest hosts may have used all resources: compare with a run without the flood.
+    // The honest hosts may have used all resources, so compare with a run without the flood.
     let alone = Plan { hostile: Some(Hostile::Unverified), ..plan.clone() };
     let mut quiet = Network::new(alone.network.clone(), |host| Anything::new(&alone, host));
     turmoil(&mut quiet, &alone);
@@ -200,8 +200,8 @@ fn settle(network: &mut Network<Anything>) {
     }
 }
 
-/// Whether each host reaches each other host as in a new network. State learned during the turmoil must not
-/// prevent it.
+/// Checks whether each host reaches every other host as in a new network. State learned during the turmoil
+/// must not prevent it.
 fn probe_all(network: &mut Network<Anything>, plan: &Plan) -> (u64, Vec<String>) {
     let hosts = plan.network.hosts;
     let (mut probes, mut problems) = (0, Vec::new());
@@ -209,7 +209,7 @@ fn probe_all(network: &mut Network<Anything>, plan: &Plan) -> (u64, Vec<String>)
         if from == to {
             continue;
         }
-        // Maximum time for which a host may remember a peer: its finished ids, and which of two incarnations
+        // The maximum time that a host may remember a peer: its finished IDs, and which of two incarnations
         // is later.
         network.run_for(2 * plan.lifetime_ns());
         network.act(to, |app, host| app.serve(host));
@@ -294,7 +294,7 @@ fn report(network: &Network<Anything>, plan: &Plan, options: SwarmOptions, misha
     if report.started != report.answered + failed + report.vanished {
         problems.push("RPCs started are not those that ended".to_owned());
     }
-    // One of our clients is notified at once of a request that its server aborts. Others may time out
+    // One of our clients is notified at once of a request that its server aborts. Other clients may time out
     // instead.
     let lost = report.failed.get("ResponseLost").copied().unwrap_or_default() + unheard;
     if plan.weather != Weather::Storm && lost > given_up {

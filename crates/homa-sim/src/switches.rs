@@ -57,7 +57,7 @@ impl SwitchTraces {
     fn record<B: Body>(&mut self, at: Time, kind: EventKind, port: u32, packet: &Packet<B>, why: u16) {
         let Some((switch, port)) = self.ports[port as usize] else { return };
         let (mut id, mut kind_of_packet, mut offset) = (0, 0, 0);
-        // The header is enough. A packet changed by faults may not decode any more.
+        // The header is enough. A packet that faults have changed may no longer decode.
         if let Ok(homa) = wire::decode(packet.body.bytes(), packet.info.wire_len as usize) {
             (id, kind_of_packet) = (homa.common.sender_id, homa.body.packet_type() as u8);
             offset = if let Homa::Data(data) = &homa.body { data.offset } else { 0 };
@@ -75,7 +75,7 @@ impl SwitchTraces {
         }
     }
 
-    /// The dump of each switch in the order of their numbers: leaves first, then spines.
+    /// Returns the dump of each switch in numerical order: leaves first, then spines.
     pub(crate) fn dumps(&self) -> Vec<Vec<u8>> {
         let named = self.traces.iter().zip(&self.names).enumerate();
         named
@@ -86,7 +86,7 @@ impl SwitchTraces {
     }
 }
 
-/// Name of a switch's port with this number: that of the device at the other end of the link.
+/// Returns the name of the switch port with this number: that of the device at the other end of the link.
 fn name_of(routes: &Routes, port: u32, number: usize) -> String {
     match (routes.host_behind(port), routes.tier(port)) {
         (Some(host), _) => format!("host-{host}"),

@@ -1,23 +1,23 @@
-//! Topologies, and the next port of a packet.
+//! Topologies, and the next port of each packet.
 
 use crate::payload::mix;
 
 /// Topology of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topology {
-    /// Two hosts joined by one link.
+    /// Two hosts connected by one link.
     BackToBack,
     /// All hosts at one switch.
     Switch {
         /// Delay from a packet's arrival at the switch to the queue of its port.
         delay_ns: u64,
     },
-    /// Racks of hosts with a leaf switch each, and every leaf joined to every spine switch.
+    /// Racks of hosts with a leaf switch each, and every leaf connected to every spine switch.
     LeafSpine(LeafSpine),
 }
 
 impl Topology {
-    /// The same with another spread of packets, if there is a choice of paths.
+    /// Returns this topology with another way of spreading packets, if there is a choice of paths.
     pub(crate) fn with_spread(self, spread: Option<Spread>) -> Topology {
         match (self, spread) {
             (Topology::LeafSpine(net), Some(spread)) => Topology::LeafSpine(LeafSpine { spread, ..net }),
@@ -29,26 +29,26 @@ impl Topology {
 /// A network of leaf and spine switches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeafSpine {
-    /// Hosts in a rack, at least 1. The last rack may have fewer.
+    /// Hosts per rack, at least 1. The last rack may have fewer.
     pub hosts_per_rack: usize,
     /// Spine switches, at least 1.
     pub spines: usize,
     /// Rate of each link between a leaf and a spine, in bits per second.
     pub core_rate_bps: u64,
-    /// Propagation of such a link.
+    /// Propagation delay of a link between a leaf and a spine.
     pub core_propagation_ns: u64,
     /// Delay from a packet's arrival at a switch to the queue of its port.
     pub delay_ns: u64,
-    /// Spread of packets over the spines.
+    /// How packets are spread over the spines.
     pub spread: Spread,
 }
 
-/// Spread of packets between two racks over the paths.
+/// How packets between two racks are spread over the paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
-    /// Randomly, packet by packet.
+    /// Randomly for each packet.
     Packets,
-    /// By the flow's hash, the same for all packets of a flow (ECMP).
+    /// By the hash of the flow, the same path for all packets of a flow (ECMP).
     Flows,
 }
 
@@ -57,7 +57,7 @@ pub enum Spread {
 pub(crate) enum Hop {
     /// At its host.
     Host,
-    /// At a switch that forwards it by this port.
+    /// At a switch that forwards it to this port.
     Port(u32),
 }
 
@@ -74,17 +74,17 @@ pub(crate) enum Tier {
     ToLeaf,
 }
 
-/// The numbered ports of a topology: the hosts' uplinks by host, the downlinks by host, each leaf's ports to
-/// the spines, each spine's ports to the leaves.
+/// The numbered ports of a topology. In order: the hosts' uplinks by host, the downlinks by host, each leaf's
+/// ports to the spines, each spine's ports to the leaves.
 #[derive(Clone, Debug)]
 pub(crate) struct Routes {
     topology: Topology,
     hosts: u32,
     racks: u32,
     spines: u32,
-    /// Rack of each host. A division for every hop would be a tenth of its cost.
+    /// Rack of each host. A division for every hop would be a tenth of the hop's cost.
     rack_of: Box<[u32]>,
-    /// Destination of each port's link, like everything that a hop needs.
+    /// Destination of each port's link, with everything that a hop needs.
     ways: Box<[Way]>,
 }
 
@@ -93,7 +93,7 @@ pub(crate) struct Routes {
 enum Way {
     /// The receiving host.
     Host,
-    /// A switch with the downlinks of all receivers of its packets.
+    /// A switch that has the downlinks of all receivers of its packets.
     Down,
     /// The leaf of this rack, whose port to the first spine is `to_spine`.
     Leaf { rack: u32, to_spine: u32 },
@@ -164,12 +164,12 @@ impl Routes {
         }
     }
 
-    /// The host of a downlink; `None`: not a downlink.
+    /// Returns the host of a downlink; `None`: not a downlink.
     pub(crate) fn host_behind(&self, port: u32) -> Option<usize> {
         (self.tier(port) == Tier::Downlink).then(|| (port - self.hosts) as usize)
     }
 
-    /// The switch of a port, leaves first; `None`: a host's port.
+    /// Returns the switch of a port, leaves first; `None`: a host's port.
     pub(crate) fn switch(&self, port: u32) -> Option<u32> {
         let core = port.wrapping_sub(2 * self.hosts);
         match self.tier(port) {
@@ -188,7 +188,7 @@ impl Routes {
         }
     }
 
-    /// Delay from a packet's arrival at a switch to the queue of its port.
+    /// Returns the delay from a packet's arrival at a switch to the queue of its port.
     #[inline]
     pub(crate) fn switch_delay_ns(&self) -> u64 {
         match self.topology {
@@ -198,7 +198,7 @@ impl Routes {
         }
     }
 
-    /// Position of a packet to host `to` after the link of `port`. `choice` selects the spine.
+    /// Returns the position of a packet to host `to` after the link of `port`. `choice` selects the spine.
     #[inline]
     pub(crate) fn after(&self, port: u32, to: u32, choice: u64) -> Hop {
         match self.ways[port as usize] {

@@ -16,12 +16,12 @@ pub(super) struct Account {
     slowdowns: SlowdownRecorder,
     ideal: Ideal,
     routes: Routes,
-    /// Number of messages of an exchange.
+    /// Number of messages per exchange.
     messages: u32,
     /// Measured exchanges that have not ended.
     open: u64,
     series: Recorder,
-    /// Whether the traffic is continuous and so has a steady state. An incast has rounds.
+    /// Whether the traffic is continuous and therefore has a steady state. An incast has rounds instead.
     has_steady_state: bool,
     measured_from: Time,
     pub(super) measured_until: Time,
@@ -69,7 +69,7 @@ impl Account {
         self.series.change(now, self.bytes(length));
     }
 
-    /// Bytes of an exchange whose request has this length.
+    /// Returns the bytes of an exchange whose request has this length.
     fn bytes(&self, length: u32) -> i64 {
         i64::from(length) * i64::from(self.messages)
     }
@@ -84,7 +84,7 @@ impl Account {
         now >= self.measured_from
     }
 
-    /// The minimum time of a message.
+    /// Returns the minimum time of a message.
     pub(super) fn least_ns(&mut self, message: &Message) -> u64 {
         self.ideal.least_ns(&self.routes, message.from, message.to, message.length)
     }
@@ -111,7 +111,7 @@ impl Account {
         }
     }
 
-    /// The latest end of a run.
+    /// Returns the latest possible end of a run.
     pub(super) fn limit(&self) -> Time {
         self.measured_until + self.drain_ns
     }
@@ -121,12 +121,12 @@ impl Account {
         now > self.measured_until && self.open == 0
     }
 
-    /// The elapsed share of the measured time, 0 to 1.
+    /// Returns the elapsed fraction of the measured time, 0 to 1.
     pub(super) fn progress(&self, now: Time) -> f64 {
         now.as_ns() as f64 / self.measured_until.as_ns().max(1) as f64
     }
 
-    /// The report, with the results about messages.
+    /// Returns the report, including the results about messages.
     pub(super) fn finish(mut self, config: &ClusterConfig) -> ClusterReport {
         self.report.close(config, self.open);
         self.report.slowdowns(&self.slowdowns);

@@ -15,20 +15,20 @@ use crate::topology::Topology;
 pub struct ClusterError {
     /// Name of the setting.
     pub field: &'static str,
-    /// The rule that it breaks.
+    /// The violated rule.
     pub rule: &'static str,
 }
 
-/// Rates for which nanoseconds are a suitable unit of packet times.
+/// Rates at which nanoseconds are a suitable unit for packet times.
 const RATES_BPS: std::ops::RangeInclusive<u64> = 1_000_000..=10_000_000_000_000;
-/// Maximum delay of a network. The sum of all delays stays far from the end of the clock.
+/// Maximum delay of a network. The sum of all delays is still far below the clock's maximum.
 const MAX_DELAY_NS: u64 = SEC;
 /// Maximum length of a run.
 const MAX_RUN_NS: u64 = 3_600 * SEC;
-/// Maximum number of ports, for the machine's memory.
+/// Maximum number of ports, limited by the machine's memory.
 const MAX_PORTS: usize = 1 << 24;
 
-/// Maximum number of hosts with cores, each of which stores two hashes for every other.
+/// Maximum number of hosts with cores. Each of them stores two hashes for every other host.
 const MAX_HOSTS_WITH_CORES: usize = 1_024;
 
 /// Whether a rule holds, the setting, and the rule.

@@ -24,17 +24,17 @@ pub struct ClusterConfig {
     pub switch: SwitchConfig,
     /// Order in which the hosts' cards send.
     pub nic: Discipline,
-    /// Bytes in a card's queue from which on it accepts no more packets. 0: it accepts one when its link is
-    /// free, so that a short message waits only for the packet on the link.
+    /// Queue length of a card in bytes at which it accepts no more packets. 0: it accepts a packet only when
+    /// its link is free, so that a short message waits only for the packet on the link.
     pub nic_queue_bytes: u64,
-    /// Delay from a packet's last bit on the uplink to its way into the network, for software and card of the
-    /// sender.
+    /// Delay between a packet's last bit on the uplink and its entry into the network, for the sender's
+    /// software and card.
     pub send_delay_ns: u64,
     /// Delay from a packet's arrival at a host to its processing.
     pub receive_delay_ns: u64,
     /// The cores of the hosts; `None`: each packet and message takes the delays above, independent of other
-    /// work. With cores, threads of an application send and receive messages. The transport must then run
-    /// RPCs, as Homa does, and `exchange` must be [`Exchange::Echo`].
+    /// work. With cores, application threads send and receive messages. The transport must then run RPCs, as
+    /// Homa does, and `exchange` must be [`Exchange::Echo`].
     pub cores: Option<Box<CoresConfig>>,
     /// Probability that a packet is lost in the network.
     pub loss: f64,
@@ -46,29 +46,29 @@ pub struct ClusterConfig {
     pub load_basis: LoadBasis,
     /// Whether a message is one-way or the request of an RPC.
     pub exchange: Exchange,
-    /// Packet sizes for the minimum time of a message and for the load; the same for all transports.
+    /// Packet sizes used for the minimum time of a message and for the load; the same for all transports.
     pub framing: Framing,
-    /// Whether every host first sends one byte to every other, so that the one-time set-up between peers is
-    /// not measured.
+    /// Whether every host first sends one byte to every other host, so that the one-time setup between peers
+    /// is not measured.
     pub acquaint: bool,
-    /// Length of the warm-up. Messages that start in it are not measured.
+    /// Length of the warm-up. Messages that start during the warm-up are not measured.
     pub warm_up_ns: u64,
-    /// Length of the measured time: messages that start in it are measured. Others keep starting until these
-    /// have arrived.
+    /// Length of the measured time. Messages that start in it are measured; further messages keep starting
+    /// until the measured ones have arrived.
     pub duration_ns: u64,
-    /// Maximum time after the measured time until the measured messages have arrived. Those that have not
-    /// count as unfinished.
+    /// Maximum time from the end of the measured time until the measured messages have arrived. Those that
+    /// have not arrived by then count as unfinished.
     pub drain_ns: u64,
-    /// Upper ends of the bins of the slowdown table, in bytes, inclusive; empty: 20 bins of equal message
-    /// count.
+    /// Upper ends of the bins of the slowdown table, in bytes, inclusive; empty: 20 bins with equal numbers
+    /// of messages.
     pub bins: Vec<u32>,
     /// Time between two samples of queues and links.
     pub sample_ns: u64,
-    /// Number of records in each host's time trace, of 32 bytes each; 0: no traces. A trace keeps the latest
-    /// records.
+    /// Number of 32-byte records in each host's time trace; 0: no traces. A trace keeps the latest records.
     pub trace_records: usize,
-    /// Time after which a measured message, or RPC, freezes all time traces, in nanoseconds; `None`: never.
+    /// If a measured message, or RPC, takes longer than this, all time traces are frozen, in nanoseconds;
+    /// `None`: never.
     pub trace_slower_than_ns: Option<u64>,
-    /// Whether the report contains each measured message.
+    /// Whether the report contains every measured message.
     pub keep_samples: bool,
 }

@@ -3,7 +3,7 @@
 use super::config::ClusterConfig;
 use super::traffic::Traffic;
 
-/// An estimate, accurate to a factor of about two: enough to tell whether a run fits the machine.
+/// An estimate, accurate to a factor of about two: enough to decide whether a run fits the machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Demand {
     /// Memory of the run with one transport, in bytes.
@@ -15,12 +15,12 @@ pub struct Demand {
 /// Memory of a host with its queues, without its peers, in bytes: 150 kB in runs of Homa with 4,096 and
 /// 16,384 hosts.
 const HOST_BYTES: f64 = 150e3;
-/// Memory of a pair of hosts that have exchanged packets, for each direction, in bytes: 1.0 kB in runs of
-/// Homa with 512 and 1,024 hosts.
+/// Memory per direction of a pair of hosts that have exchanged packets, in bytes: 1.0 kB in runs of Homa with
+/// 512 and 1,024 hosts.
 const PAIR_BYTES: f64 = 1e3;
-/// Events of a first contact between two hosts, for each direction: 5 in runs of Homa with 32 hosts.
+/// Events per direction of the first contact between two hosts: 5 in runs of Homa with 32 hosts.
 const PAIR_EVENTS: f64 = 5.0;
-/// Events of a data packet and the packets that answer it.
+/// Events per data packet, including the packets that answer it.
 const PACKET_EVENTS: f64 = 10.0;
 
 impl ClusterConfig {
@@ -35,7 +35,7 @@ impl ClusterConfig {
         }
     }
 
-    /// Data packets that start before the end of the measured time.
+    /// Returns the number of data packets that start before the end of the measured time.
     fn packets(&self) -> f64 {
         let seconds = (self.warm_up_ns + self.duration_ns) as f64 / 1e9;
         let packet_bits = 8.0 * f64::from(self.framing.payload);

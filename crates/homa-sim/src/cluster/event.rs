@@ -15,6 +15,6 @@ pub(crate) enum HostEvent {
     Round,
     /// Queues and links are sampled.
     Sample,
-    /// A timer of its cores expires.
+    /// A timer of the host's cores expires.
     Cores { host: u32, timer: Timer },
 }

@@ -16,7 +16,7 @@ use crate::transport::oracle::{OracleConfig, Schedule};
 
 const PS_PER_NS: u64 = 1_000;
 
-/// A run with the messages of a [`Cluster`](crate::Cluster) of this configuration, in the oracle's order.
+/// A run with the messages of a [`Cluster`](crate::Cluster) of this configuration, scheduled by the oracle.
 pub(crate) struct FluidCluster {
     config: ClusterConfig,
     now: Time,
@@ -26,8 +26,8 @@ pub(crate) struct FluidCluster {
     messages: Messages,
     schedule: Schedule,
     events: u64,
-    /// Number of samples of downlinks, of those that were idle, and of those that were idle although a
-    /// message to the host waited.
+    /// Number of downlink samples; of those, the number that were idle; and of those, the number that were
+    /// idle although a message to the host was waiting.
     samples: u64,
     idle: u64,
     wasted: u64,
@@ -57,7 +57,7 @@ impl FluidCluster {
         run
     }
 
-    /// As [`Cluster::progress`](crate::Cluster::progress).
+    /// Like [`Cluster::progress`](crate::Cluster::progress).
     pub(crate) fn progress(&self) -> Progress {
         Progress {
             acquainted: 1.0,
@@ -67,7 +67,7 @@ impl FluidCluster {
         }
     }
 
-    /// As [`Cluster::advance`](crate::Cluster::advance).
+    /// Like [`Cluster::advance`](crate::Cluster::advance).
     pub(crate) fn advance(&mut self, ns: u64) -> bool {
         let until = (self.now + ns).min(self.account.limit());
         while let Some(at) = self.queue.next_at().filter(|&at| at <= until) {
@@ -80,7 +80,7 @@ impl FluidCluster {
         self.now < self.account.limit() && !self.account.is_over(self.now)
     }
 
-    /// The results so far.
+    /// Returns the results so far.
     pub(crate) fn finish(self) -> ClusterReport {
         let mut report = self.account.finish(&self.config);
         report.events = self.events;
@@ -115,7 +115,7 @@ impl FluidCluster {
         }
     }
 
-    /// Link time of a message.
+    /// Returns the link time of a message.
     fn needs_ps(&self, length: u32) -> u64 {
         let link = LinkConfig { overhead_bytes: 0, ..self.config.link };
         let bytes = self.config.framing.link_bytes(&self.config.link, length);
@@ -137,7 +137,7 @@ impl FluidCluster {
         self.await_call_ends();
     }
 
-    /// Ends the message that a host receives, if it is complete and not interrupted meanwhile.
+    /// Ends the message that a host is receiving, if it is complete and was not interrupted in the meantime.
     fn end(&mut self, host: u32) {
         if let Some((number, ended_ps)) = self.schedule.end(self.now.as_ns() * PS_PER_NS, host) {
             let message = self.messages.get(number);

@@ -1,4 +1,4 @@
-//! The minimum time of a message, in a network without other traffic.
+//! The minimum time of a message in a network without other traffic.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ pub struct Framing {
 }
 
 impl Framing {
-    /// Link time of a message of `length` bytes in bytes, with all overhead.
+    /// Returns the link time of a message of `length` bytes, in bytes with all overhead.
     pub fn link_bytes(&self, link: &LinkConfig, length: u32) -> u64 {
         let packets = u64::from(length.div_ceil(self.payload).max(1));
         u64::from(length) + packets * u64::from(self.header + link.overhead_bytes)
@@ -28,7 +28,7 @@ impl Framing {
 #[derive(Clone, Copy, Debug)]
 struct Leg {
     rate_bps: u64,
-    /// Delay from the last bit sent to the earliest start on the next link.
+    /// Delay from sending the last bit to the earliest start on the next link.
     delay_ns: u64,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Ideal {
     framing: Framing,
     overhead: u32,
     cut_through: bool,
-    /// Paths within a switch or back to back, and through a spine.
+    /// Paths within a switch or back to back, and paths through a spine.
     ways: [Vec<Leg>; 2],
     known: HashMap<(bool, u32), u64>,
 }
@@ -88,7 +88,7 @@ impl Ideal {
         least
     }
 
-    /// Minimum time of a message through a spine, if there is one.
+    /// Returns the minimum time of a message through a spine, if there is a spine.
     pub(super) fn compute_far(&self, length: u32) -> u64 {
         self.compute(&self.ways[1], length)
     }
@@ -97,9 +97,9 @@ impl Ideal {
         f64::from(payload + self.framing.header + self.overhead) * 8e9 / rate_bps as f64
     }
 
-    /// All packets but the last are full and follow each other without pauses: on every link, the last full
-    /// one ends when the slowest link so far has sent all. The last packet, which may be short, then waits
-    /// for it on each link.
+    /// All packets but the last are full and follow each other without pauses. So on every link, the last
+    /// full packet ends when the slowest link so far has sent all full packets. The last packet, which may be
+    /// short, then waits for it on each link.
     fn compute(&self, way: &[Leg], length: u32) -> u64 {
         let last = match length % self.framing.payload {
             0 => self.framing.payload.min(length),
@@ -112,7 +112,7 @@ impl Ideal {
             let full_ns = self.takes_ns(self.framing.payload, leg.rate_bps);
             let last_ns = self.takes_ns(last, leg.rate_bps);
             slowest = slowest.max(full_ns);
-            // With cut-through, a packet leaves while it arrives, if the next link is no faster.
+            // With cut-through, a packet leaves while it is still arriving, if the next link is no faster.
             let overlap = |takes: f64| {
                 if self.cut_through && index > 0 { takes.min(before_ns) } else { 0.0 }
             };

@@ -1,39 +1,39 @@
-//! Whether a sequence of equally long intervals is level: the tests behind
-//! [`SteadyState`](super::steady::SteadyState).
+//! Tests whether a sequence of intervals of equal length is level.
+//! [`SteadyState`](super::steady::SteadyState) uses these tests.
 //!
-//! Successive values of a queue are correlated: a few long messages that happen to be under way together
-//! raise many intervals in a row. A test that treats values, or means of a few of them, as independent then
-//! finds a change in many level sequences. Means of longer batches are less correlated (Law, *Simulation
-//! Modeling and Analysis*, 5th edition, section 9.5.3), but if the longest messages last a tenth of the run,
+//! Successive values of a queue are correlated: a few long messages that happen to be outstanding at the same
+//! time raise many intervals in a row. A test that treats values, or means of a few of them, as independent
+//! then finds a change in many level sequences. Means of longer batches are less correlated (Law, *Simulation
+//! Modeling and Analysis*, 5th edition, section 9.5.3). But if the longest messages last a tenth of the run,
 //! too few batches of sufficient length fit. The residuals of a fit are therefore modelled as a first-order
 //! autoregressive process, whose correlation widens the standard error and reduces the degrees of freedom.
 //! Tests for trends in climatology do the same (Santer et al., *Journal of Geophysical Research* 105, 2000).
-//! It is an estimate of the spectrum at frequency zero, by which Heidelberger and Welch test for a transient
-//! (*Operations Research* 31, 1983).
+//! In effect this estimates the spectrum at frequency zero, which Heidelberger and Welch use to test for a
+//! transient (*Operations Research* 31, 1983).
 
-/// Values of a batch in MSER-5.
+/// Number of values per batch in MSER-5.
 const MSER_BATCH: usize = 5;
-/// Minimum number of values in which a change can be found.
+/// Minimum number of values in which a change can be detected.
 pub(super) const MIN_VALUES: usize = 10;
-/// Maximum number of batches of a fit. More would only follow the noise of single values.
+/// Maximum number of batches of a fit. More batches would only follow the noise of single values.
 const BATCHES: usize = 40;
 /// Maximum correlation of successive batches. A higher estimate comes from a sequence of one or two swings,
 /// or from a fit of the wrong shape, such as a line through a step.
 const MAX_CORRELATION: f64 = 0.9;
-/// Minimum degrees of freedom of a fit: with fewer, no change would ever be significant.
+/// Minimum degrees of freedom of a fit. With fewer, no change would ever be significant.
 const MIN_FREEDOM: f64 = 6.0;
-/// Part of the batches that is left on each side of a step.
+/// Reciprocal of the fraction of batches that is left on each side of a step.
 const STEP_MARGIN: usize = 10;
 /// Two-sided 1 % bound of the standard normal distribution.
 const ONE_IN_100: f64 = 2.576;
-/// The same bound for the best step over all positions. In simulations of correlated sequences, 1 to 4 of 100
-/// have a significant step, and 1 to 7 a significant change of either kind.
+/// Two-sided 1 % bound for the best step over all positions. In simulations of correlated sequences, 1 to 4
+/// of 100 have a significant step, and 1 to 7 a significant change of either kind.
 const ONE_IN_100_STEPS: f64 = 3.3;
 
-/// Number of values before the level part of a sequence, and at most `limit`, by MSER-5 (White, *Simulation*
-/// 69, 1997): the truncation that minimises the standard error of the mean of the rest, in batches of five
-/// values. A result in the second half means that the sequence is too short to have a level part. `None`:
-/// there are fewer than ten batches.
+/// Returns the number of values, at most `limit`, before the level part of a sequence, by MSER-5 (White,
+/// *Simulation* 69, 1997). This is the truncation that minimises the standard error of the mean of the rest,
+/// in batches of five values. A result in the second half means that the sequence is too short to have a
+/// level part. `None`: there are fewer than ten batches.
 pub(super) fn mser5(values: &[f64], limit: usize) -> Option<usize> {
     let batches: Vec<f64> =
         values.chunks_exact(MSER_BATCH).map(|batch| batch.iter().sum::<f64>() / MSER_BATCH as f64).collect();
@@ -42,7 +42,7 @@ pub(super) fn mser5(values: &[f64], limit: usize) -> Option<usize> {
     }
     let mut best = (f64::INFINITY, 0);
     // Backwards from the last batch, so that the sums are updated incrementally. The last few batches are
-    // left out, as is usual: alone they have almost no variance.
+    // left out, as is usual: on their own they have almost no variance.
     let (mut sum, mut squares, mut count) = (0.0, 0.0, 0.0);
     let centre = batches[batches.len() - 1];
     for (index, batch) in batches.iter().enumerate().rev() {
@@ -65,7 +65,7 @@ pub(super) fn mser5(values: &[f64], limit: usize) -> Option<usize> {
 pub(super) struct Change {
     /// Rise of a line from the beginning of the sequence to its end, or height of a step.
     pub(super) size: f64,
-    /// The change over its standard error: Student's t of a level sequence.
+    /// The change divided by its standard error. For a level sequence this has Student's t distribution.
     pub(super) t: f64,
     /// The t that a level sequence exceeds in 1 of 100 cases.
     pub(super) t_bound: f64,
@@ -75,14 +75,14 @@ impl Change {
     /// No change.
     pub(super) const NONE: Change = Change { size: 0.0, t: 0.0, t_bound: f64::MAX };
 
-    /// The straight line through a sequence. `None`: there are fewer than [`MIN_VALUES`] values.
+    /// Fits a straight line to a sequence. `None`: there are fewer than [`MIN_VALUES`] values.
     pub(super) fn line(values: &[f64]) -> Option<Change> {
         let means = batch_means(values)?;
         let places: Vec<f64> = (0..means.len()).map(|batch| batch as f64 / means.len() as f64).collect();
         Some(fit(&means, &places, ONE_IN_100))
     }
 
-    /// The step that fits a sequence best. `None`: there are fewer than [`MIN_VALUES`] values.
+    /// Finds the step that fits a sequence best. `None`: there are fewer than [`MIN_VALUES`] values.
     pub(super) fn step(values: &[f64]) -> Option<Change> {
         let means = batch_means(values)?;
         let margin = means.len() / STEP_MARGIN;
@@ -102,7 +102,7 @@ impl Change {
     }
 }
 
-/// Batch means, as many as a fit uses. `None`: there are fewer than [`MIN_VALUES`] values.
+/// Returns as many batch means as a fit uses. `None`: there are fewer than [`MIN_VALUES`] values.
 fn batch_means(values: &[f64]) -> Option<Vec<f64>> {
     let batches = BATCHES.min(values.len());
     let bound = |batch: usize| batch * values.len() / batches;
@@ -110,14 +110,14 @@ fn batch_means(values: &[f64]) -> Option<Vec<f64>> {
         .then(|| (0..batches).map(|batch| mean(&values[bound(batch)..bound(batch + 1)])).collect())
 }
 
-/// Mean of some values; 0 of none.
+/// Returns the mean of some values, or 0 if there are none.
 pub(super) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// Least squares of values on a regressor, with the standard error that follows from a first-order
-/// autoregressive process of the residuals' correlation. `normal_bound` is the bound of t with infinitely
-/// many degrees of freedom.
+/// Fits values to a regressor by least squares. The standard error assumes that the residuals are a
+/// first-order autoregressive process with their measured correlation. `normal_bound` is the bound of t with
+/// infinitely many degrees of freedom.
 fn fit(values: &[f64], regressor: &[f64], normal_bound: f64) -> Change {
     let count = values.len() as f64;
     let (middle, centre) = (mean(values), mean(regressor));
@@ -148,22 +148,22 @@ fn fit(values: &[f64], regressor: &[f64], normal_bound: f64) -> Change {
     }
 }
 
-/// Sum of the products of values that are `lag` apart.
+/// Returns the sum of the products of values that are `lag` apart.
 fn lagged_product(values: &[f64], lag: usize) -> f64 {
     values.iter().zip(&values[lag..]).map(|(one, other)| one * other).sum()
 }
 
-/// Correlation of successive residuals, from 0 to [`MAX_CORRELATION`], without the bias that a fit of two
-/// parameters has: residuals are less correlated than the values by about (2 + 4 r) / n (after Marriott and
-/// Pope, *Biometrika* 41, 1954, who give it for a mean).
+/// Returns the correlation of successive residuals, from 0 to [`MAX_CORRELATION`], corrected for the bias of
+/// a fit of two parameters. Residuals are less correlated than the values by about (2 + 4 r) / n (after
+/// Marriott and Pope, *Biometrika* 41, 1954, who give the bias for a mean).
 fn correlation(rest: &[f64]) -> f64 {
     let (count, squares) = (rest.len() as f64, lagged_product(rest, 0));
     let biased = if squares > 0.0 { lagged_product(rest, 1) / squares } else { 0.0 };
     ((biased + 2.0 / count) / (1.0 - 4.0 / count)).clamp(0.0, MAX_CORRELATION)
 }
 
-/// The bound of Student's t with so many degrees of freedom that corresponds to this one of the normal
-/// distribution: the first terms of the expansion in 1 / `freedom` (Abramowitz and Stegun, 26.7.5).
+/// Returns the bound of Student's t with this many degrees of freedom that corresponds to a bound of the
+/// normal distribution, by the first terms of the expansion in 1 / `freedom` (Abramowitz and Stegun, 26.7.5).
 fn t_bound(normal: f64, freedom: f64) -> f64 {
     let square = normal * normal;
     let terms = [
@@ -175,13 +175,14 @@ fn t_bound(normal: f64, freedom: f64) -> f64 {
     normal * (1.0 + terms.iter().rev().fold(0.0, |sum, term| (sum + term) / freedom))
 }
 
-/// A sequence with mean 0 and variance 1 whose values `lag` apart have the correlation `correlation`^lag.
+/// Makes a sequence with mean 0 and variance 1 whose values `lag` apart have the correlation
+/// `correlation`^lag.
 #[cfg(test)]
 pub(super) fn autoregressive(count: usize, correlation: f64, stream: u64) -> Vec<f64> {
     use rand::Rng;
 
     let mut random = crate::payload::random_numbers(7, stream);
-    // A sum of twelve uniform numbers has variance 1, and is close enough to a normal one here.
+    // The sum of twelve uniform numbers has variance 1, and is close enough to normal here.
     let mut normal = || (0..12).map(|_| random.random::<f64>()).sum::<f64>() - 6.0;
     let mut value = normal();
     let mut values = Vec::with_capacity(count);
@@ -201,14 +202,14 @@ mod tests {
 
     const SEED: u64 = 5;
 
-    /// `count` independent values around 100, up to 10 away.
+    /// Returns `count` independent values around 100, at most 10 away.
     fn noise(count: usize, stream: u64) -> Vec<f64> {
         let mut random = random_numbers(SEED, stream);
         (0..count).map(|_| 90.0 + 20.0 * random.random::<f64>()).collect()
     }
 
-    /// How many of 200 sequences have a significant line, and how many a step, after `added` was added to
-    /// them.
+    /// Returns how many of 200 sequences have a significant line, and how many a significant step, after
+    /// `added` was added to them.
     fn significant(count: usize, correlation: f64, added: impl Fn(f64) -> f64) -> (usize, usize) {
         let (mut lines, mut steps) = (0, 0);
         for stream in 0..200 {
@@ -231,8 +232,8 @@ mod tests {
         }
     }
 
-    /// Sizes are in standard deviations of the sequence: the fewer independent values it has, the greater
-    /// they are.
+    /// Sizes are in standard deviations of the sequence. The fewer independent values it has, the larger the
+    /// sizes.
     #[test]
     fn a_trend_or_a_step_shows_in_correlated_values() {
         for (count, correlation, size) in
@@ -252,8 +253,8 @@ mod tests {
     fn a_level_sequence_has_no_transient_and_no_trend() {
         for stream in 0..20 {
             let values = noise(200, stream);
-            // MSER-5 truncates parts of a level sequence by chance: the truncated part has the same mean as
-            // the rest.
+            // MSER-5 truncates parts of a level sequence by chance; the truncated part then has the same mean
+            // as the rest.
             let from = mser5(&values, 200).unwrap();
             let (before, after) = (mean(&values[..from]), mean(&values[from..]));
             assert!(from < 10 || (before - after).abs() < 5.0, "stream {stream}: {from} {before} {after}");

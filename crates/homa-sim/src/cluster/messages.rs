@@ -1,9 +1,9 @@
-//! The messages under way.
+//! The messages in flight.
 
 use homa_proto::Time;
 
-/// A message from one host to another. With RPCs, it is a request, which then represents its RPC, or an
-/// answer.
+/// A message from one host to another. With RPCs, it is either a request, which then represents its RPC, or
+/// an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
     /// Index of the sending host.
@@ -14,20 +14,21 @@ pub struct Message {
     pub length: u32,
     /// Time at which the sender's application passed it to the transport.
     pub started: Time,
-    /// Start of its exchange: for an answer the start of its request.
+    /// Start of the message's exchange; for an answer, the start of its request.
     pub asked: Time,
-    /// Whether it is measured.
+    /// Whether the message is measured.
     pub is_measured: bool,
     /// Identifier chosen by the sender's transport.
     pub token: u64,
     /// Identifier chosen by the receiver's transport, if any.
     pub receiver_token: Option<u64>,
-    /// On hosts with cores: whether it is complete at the server and waits for a thread, or a thread has it.
+    /// On hosts with cores: whether the message is complete at the server and either waits for a thread or is
+    /// being handled by one.
     pub(crate) is_at_server: bool,
 }
 
 impl Message {
-    /// A message that starts an exchange now.
+    /// Makes a message that starts an exchange now.
     pub(crate) fn new(from: u32, to: u32, length: u32, now: Time, is_measured: bool) -> Message {
         Message {
             from,
@@ -42,18 +43,18 @@ impl Message {
         }
     }
 
-    /// The answer to this message, of the same length.
+    /// Makes the answer to this message, of the same length.
     pub(crate) fn answer(&self, now: Time) -> Message {
         Message { asked: self.asked, ..Message::new(self.to, self.from, self.length, now, self.is_measured) }
     }
 
-    /// Whether it is an answer, which starts later than its request.
+    /// Whether this is an answer, which starts later than its request.
     pub(crate) fn is_answer(&self) -> bool {
         self.asked != self.started
     }
 }
 
-/// The messages under way, by small numbers that are reused.
+/// The messages in flight, indexed by small numbers that are reused.
 #[derive(Debug, Default)]
 pub struct Messages {
     table: Vec<Option<Message>>,
@@ -76,7 +77,7 @@ impl Messages {
         }
     }
 
-    /// The message with this number.
+    /// Returns the message with this number.
     ///
     /// # Panics
     /// If it has arrived.
@@ -84,7 +85,7 @@ impl Messages {
         self.table[number as usize].expect("the message is under way")
     }
 
-    /// The message with this number, for setting a token.
+    /// Returns the message with this number, for setting a token.
     ///
     /// # Panics
     /// If it has arrived.
@@ -92,7 +93,7 @@ impl Messages {
         self.table[number as usize].as_mut().expect("the message is under way")
     }
 
-    /// The message with this number that started at `started`; `None`: it has arrived.
+    /// Returns the message with this number that started at `started`; `None`: it has arrived.
     pub fn under_way(&self, number: u32, started: Time) -> Option<Message> {
         // A message takes time to arrive, so no two messages have both the same number and the same start.
         self.table.get(number as usize).copied().flatten().filter(|message| message.started == started)
@@ -113,7 +114,7 @@ impl Messages {
         self.free.push(number);
     }
 
-    /// Number of messages under way.
+    /// Returns the number of messages in flight.
     pub fn open(&self) -> usize {
         self.table.len() - self.free.len()
     }

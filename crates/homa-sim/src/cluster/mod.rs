@@ -1,10 +1,10 @@
 //! Many hosts that send messages to each other by any transport: one-way messages, as in published
 //! simulations of datacentre transports, or RPCs whose answer is as long as the request.
 //!
-//! A message is a length. Arrivals are Poisson at every host, to receivers chosen uniformly, at a load that
-//! counts all headers and, if set so, grants. A [`Transport`](crate::Transport) is a host's end of one
+//! A message is a length. Arrivals are Poisson at every host, to uniformly chosen receivers, at a load that
+//! includes all headers and optionally grants. A [`Transport`](crate::Transport) is a host's end of one
 //! protocol. Homa's is [`homa_proto::Endpoint`] as it is deployed. Messages, network and random numbers are
-//! the same for all transports, so that two runs with one seed differ only in the transport.
+//! the same for all transports, so two runs with the same seed differ only in the transport.
 
 mod account;
 mod check;

@@ -1,8 +1,8 @@
 //! A cluster whose hosts have cores, for which packets and messages compete.
 //!
-//! The transport and its calls are the same as without cores. The host's [`Machine`] decides when they
-//! happen: a packet reaches the transport when a core has done the protocol's work for it, and threads send
-//! and receive the messages of the application.
+//! The transport and the calls to it are the same as without cores. The host's [`Machine`] decides when the
+//! calls happen: a packet reaches the transport when a core has done the protocol's work for it, and threads
+//! send and receive the application's messages.
 
 use homa_proto::Time;
 use homa_steer::hash::Flow;
@@ -19,9 +19,9 @@ use crate::payload::mix;
 use crate::transport::interface::{Ctx, Transport};
 
 /// Homa's IP protocol number. The hashes of the device and of the kernel cover the addresses and this number,
-/// and no ports.
+/// but no ports.
 const HOMA: u8 = 146;
-/// Seed of the device's hash, which makes it independent of the kernel's.
+/// Seed of the device's hash, which makes it independent of the kernel's hash.
 const DEVICE: u64 = 0xde71;
 
 /// The cores of all hosts.
@@ -31,7 +31,7 @@ pub(super) struct OnCores {
     hashes: Vec<[u32; 2]>,
     /// Hosts whose machines may have actions to perform.
     touched: Vec<u32>,
-    /// Host and core that process the current packet.
+    /// Host and core that are processing the current packet.
     at: Option<(u32, Core)>,
     phase: CountPhase,
 }
@@ -99,7 +99,7 @@ impl OnCores {
     }
 
     /// Handles a packet on its way to the card of a host. Data costs time of the thread that sends its
-    /// message. Any other packet costs time of the core that processed the packet which it answers.
+    /// message. Any other packet costs time of the core that processed the packet being answered.
     pub(super) fn sent(&mut self, now: Time, host: u32, homa: Option<HomaPacket>) {
         if homa.is_some_and(|homa| homa.kind == PacketKind::Data) {
             return;
@@ -187,8 +187,8 @@ impl<T: Transport> Cluster<T> {
                 self.fabric.stats.overflowed += 1;
                 self.fabric.packets.release(packet);
             }
-            // The time of an RPC starts when a thread begins to send it, as in the benchmark of the kernel
-            // module. Requests that an overloaded client has not begun reduce its throughput instead.
+            // The time of an RPC starts when a thread starts to send it, as in the benchmark of the kernel
+            // module. Requests that an overloaded client has not started reduce its throughput instead.
             Action::Begun(Job { message, .. }) => {
                 let message = self.fabric.shared.get_mut(message);
                 (message.started, message.asked) = (self.fabric.now, self.fabric.now);

@@ -76,7 +76,7 @@ impl ClusterConfig {
     /// echo RPCs with all packets that the deployed protocol sends for them. `load` includes headers and both
     /// messages of an RPC.
     ///
-    /// Software takes a constant time per packet. Queues in hosts, which make the published tails, are not
+    /// Software takes a constant time per packet. Queues in hosts, which cause the published tails, are not
     /// modelled.
     ///
     /// The delays are from the performance notes of the kernel module, "Best-case short-message timelines

@@ -16,10 +16,10 @@ use crate::fabric::FabricStats;
 /// Progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Progress {
-    /// Share of the initial exchanges between hosts that have begun. Simulated time starts afterwards.
+    /// Fraction of the initial exchanges between hosts that have started. Simulated time starts afterwards.
     pub acquainted: f64,
-    /// Share of the warm-up and the measured time that has passed. The run ends some time after 1, when all
-    /// measured messages have arrived.
+    /// Fraction of the warm-up and the measured time that has passed. The run ends some time after this
+    /// reaches 1, when all measured messages have arrived.
     pub share: f64,
     /// The simulated time.
     pub now: Time,
@@ -34,12 +34,12 @@ pub struct QueueLengths {
     pub mean_bytes: f64,
     /// 99th percentile over time and ports.
     pub p99_bytes: u64,
-    /// Maximum of any port at any time, warm-up included.
+    /// Maximum of any port at any time, including the warm-up.
     pub max_bytes: u64,
 }
 
-/// The results of a run. Messages are those that started in the measured time. Where RPCs run, a message here
-/// is an RPC with the length of its request, and bytes are those of both of its messages.
+/// The results of a run. Messages are those that started in the measured time. If the transport runs RPCs, a
+/// message here is an RPC with the length of its request, and bytes are those of both of its messages.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClusterReport {
     /// The transport's name.
@@ -56,11 +56,11 @@ pub struct ClusterReport {
     pub started: u64,
     /// Bytes of the messages that started.
     pub started_bytes: u64,
-    /// Mean bytes of all messages under way, each with its whole length, over the first quarter of the
+    /// Mean bytes of all outstanding messages, each with its whole length, over the first quarter of the
     /// measured time.
     pub backlog_first_bytes: f64,
-    /// The same over the last quarter. A growth by a large share of the started bytes means that the load
-    /// cannot be sustained.
+    /// Mean bytes of all outstanding messages over the last quarter. A growth by a large fraction of the
+    /// started bytes means that the load cannot be sustained.
     pub backlog_last_bytes: f64,
     /// Whether the measured time was in steady state; `None`: the traffic is not continuous.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -71,13 +71,14 @@ pub struct ClusterReport {
     pub unfinished: u64,
     /// Bytes of the messages that arrived.
     pub delivered_bytes: u64,
-    /// Bytes of messages that arrived, as a share of the hosts' link capacity in the measured time.
+    /// Bytes of messages that arrived, as a fraction of the hosts' link capacity in the measured time.
     pub goodput: f64,
     /// Exchanges that ended in the measured time, including those that started before it.
     pub ended: u64,
     /// Bytes of the exchanges that ended in the measured time.
     pub ended_bytes: u64,
-    /// The same as a share of the hosts' link capacity in that time, which is the result of a closed loop.
+    /// `ended_bytes` as a fraction of the hosts' link capacity in the measured time. This is the result of a
+    /// closed loop.
     pub throughput: f64,
     /// Mean slowdown of all messages.
     pub slowdown_mean: f64,
@@ -85,7 +86,7 @@ pub struct ClusterReport {
     pub bins: Vec<BinSummary>,
     /// Whether the last entry of `bins` is the largest 1 %.
     pub has_largest: bool,
-    /// Messages below 1,500 bytes among the shortest 10 %.
+    /// The shortest 10 % of the messages, only those below 1,500 bytes.
     pub short: Option<ShortSummary>,
     /// The smaller half of the messages.
     pub short_half: Option<ShortSummary>,
@@ -95,9 +96,9 @@ pub struct ClusterReport {
     pub to_spine_queue: QueueLengths,
     /// Queues of spines before their links to the leaves.
     pub to_leaf_queue: QueueLengths,
-    /// Share of the time in which a downlink was idle.
+    /// Fraction of the time that a downlink was idle.
     pub downlink_idle: f64,
-    /// Share of the time in which a downlink was idle although a message to its host waited for a grant.
+    /// Fraction of the time that a downlink was idle although a message to its host was waiting for a grant.
     pub downlink_wasted: f64,
     /// Link bytes that arrived, by priority.
     pub bytes_by_priority: [u64; PRIORITIES],
@@ -114,11 +115,11 @@ pub struct ClusterReport {
     /// Counters of the hosts' cores, if they have any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cores: Option<CoreCounts>,
-    /// The dump of each host's time trace in the format of a live host, if traces are on and the transport
-    /// has them.
+    /// The dump of each host's time trace in the format of a live host, if tracing is on and the transport
+    /// supports it.
     #[serde(skip)]
     pub traces: Vec<Vec<u8>>,
-    /// The dump of each switch, if traces are on: leaves first, then spines.
+    /// The dump of each switch, if tracing is on: leaves first, then spines.
     #[serde(skip)]
     pub switch_traces: Vec<Vec<u8>>,
     /// Bytes and nanoseconds of each message in order of arrival, if `keep_samples` is set.

@@ -40,15 +40,15 @@ pub struct Cluster<T: Transport> {
     pub(super) arrivals: Arrivals,
     pub(super) samples: Samples,
     pub(super) account: Account,
-    /// Number of initial exchanges begun; `None`: all of them.
+    /// Number of initial exchanges started; `None`: all of them.
     pub(super) acquainted: Option<u64>,
 }
 
-/// Initial exchanges begun between two reports of progress.
+/// Number of initial exchanges started between two progress reports.
 const ACQUAINT_STEP: u64 = 20_000;
 
 impl<T: Transport> Cluster<T> {
-    /// A run at time 0. Every host's transport has the settings `transport`.
+    /// Makes a run at time 0. Every host's transport has the settings `transport`.
     ///
     /// # Panics
     /// If there are fewer than 2 hosts, or if [`ClusterConfig::validate`] fails in another way that makes a
@@ -94,15 +94,15 @@ impl<T: Transport> Cluster<T> {
         cluster
     }
 
-    /// Number of initial exchanges of a run, one for each pair and direction.
+    /// Returns the number of initial exchanges of a run, one for each pair and direction.
     fn initial_exchanges(&self) -> u64 {
         let hosts = self.hosts.len() as u64;
         if self.config.acquaint { hosts * (hosts - 1) } else { 0 }
     }
 
-    /// Begins some of the initial exchanges, in an order in which no host receives two at a time. Their
-    /// number grows with the square of the hosts and may take minutes, so they start in portions with reports
-    /// of progress between.
+    /// Starts some of the initial exchanges, in an order in which no host receives two at a time. Their
+    /// number grows with the square of the number of hosts, and they may take minutes. They therefore start
+    /// in batches, with progress reports in between.
     fn begin_initial_exchanges(&mut self, begun: u64) {
         let hosts = self.hosts.len() as u64;
         let all = self.initial_exchanges();
@@ -118,22 +118,23 @@ impl<T: Transport> Cluster<T> {
         }
     }
 
-    /// Time of the first sample, such that one is at the beginning of the measured time.
+    /// Returns the time of the first sample, chosen so that one sample is at the beginning of the measured
+    /// time.
     fn first_sample(&self) -> Time {
         Time::from_ns(self.config.warm_up_ns % self.config.sample_ns)
     }
 
-    /// The simulated time.
+    /// Returns the simulated time.
     pub fn now(&self) -> Time {
         self.fabric.now
     }
 
-    /// Counters of the network.
+    /// Returns the counters of the network.
     pub fn stats(&self) -> FabricStats {
         self.fabric.stats
     }
 
-    /// Progress of the run.
+    /// Returns the progress of the run.
     pub fn progress(&self) -> Progress {
         Progress {
             acquainted: self
@@ -145,7 +146,8 @@ impl<T: Transport> Cluster<T> {
         }
     }
 
-    /// Advances by at most `ns`; false: the run is over. During the initial exchanges no time passes.
+    /// Advances by at most `ns`. Returns false if the run is over. During the initial exchanges no time
+    /// passes.
     pub fn advance(&mut self, ns: u64) -> bool {
         if let Some(begun) = self.acquainted {
             self.begin_initial_exchanges(begun);
@@ -172,7 +174,7 @@ impl<T: Transport> Cluster<T> {
         self.finish()
     }
 
-    /// The results so far.
+    /// Returns the results so far.
     pub fn finish(self) -> ClusterReport {
         let mut report = self.account.finish(&self.config);
         report.network(self.fabric.stats, self.fabric.faults.counts.lost);
@@ -293,7 +295,7 @@ impl<T: Transport> Cluster<T> {
     fn timeout(&mut self, host: u32) {
         let state = &mut self.hosts[host as usize];
         if state.armed != Some(self.fabric.now) {
-            return; // An earlier one replaced it.
+            return; // An earlier timeout replaced it.
         }
         state.armed = None;
         self.with_host(host, T::timeout);

@@ -41,13 +41,13 @@ impl Queues {
 }
 
 pub(super) struct Samples {
-    /// For [`Tier::Downlink`], [`Tier::ToSpine`] and [`Tier::ToLeaf`].
+    /// One each for [`Tier::Downlink`], [`Tier::ToSpine`] and [`Tier::ToLeaf`].
     queues: [Queues; 3],
     from: Time,
     until: Time,
     overhead: u32,
-    /// Number of samples of downlinks, of those that were idle, and of those that were idle although a
-    /// message to the host waited for a grant.
+    /// Number of downlink samples; of those, the number that were idle; and of those, the number that were
+    /// idle although a message to the host was waiting for a grant.
     samples: u64,
     idle: u64,
     wasted: u64,
@@ -76,8 +76,8 @@ impl Samples {
         }
     }
 
-    /// Samples all queues. Returns the number of downlinks, and of those that are idle. Before the measured
-    /// time it does nothing else.
+    /// Samples all queues. Returns the number of downlinks, and how many of them are idle. Before the
+    /// measured time it does nothing else.
     pub(super) fn take<W: World>(
         &mut self,
         fabric: &Fabric<W>,

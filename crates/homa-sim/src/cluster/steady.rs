@@ -75,10 +75,10 @@ pub enum Unsteady {
 
 /// Whether the measured time of a run was in steady state, and the figures of the tests.
 ///
-/// The tested part is the measured time and as much before it as MSER-5 finds level. A change in it is
-/// significant if a level sequence with as much noise and correlation has it in less than 1 of 100 cases: the
-/// values of a backlog are correlated for as long as the longest messages stay. The run was in steady state
-/// if
+/// The tested part is the measured time plus as much before it as MSER-5 finds level. A change in the tested
+/// part is significant if a level sequence with the same noise and correlation shows it in less than 1 of 100
+/// cases. (The values of a backlog are correlated for as long as the longest messages last.) The run was in
+/// steady state if
 ///
 /// - MSER-5 on the whole backlog, from the beginning of the run, truncates nothing of the measured time, or a
 ///   part whose mean is within 10 % of the rest, or whose mean does not differ significantly from the rest;

@@ -16,21 +16,21 @@ use crate::queue::EventQueue;
 /// Senders, receivers and times of messages.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Traffic {
-    /// Poisson arrivals at every host, to each other host with the same probability.
+    /// Poisson arrivals at every host, to all other hosts with equal probability.
     Uniform {
-        /// Share of the hosts' link capacity, above 0, of the bytes that [`LoadBasis`] counts. Both messages
-        /// of an RPC count.
+        /// Fraction of the hosts' link capacity, above 0, that the bytes counted by [`LoadBasis`] take. Both
+        /// messages of an RPC count.
         load: f64,
     },
-    /// Rounds in which `senders` hosts send one message each to host 0 at the same moment.
+    /// Rounds in which `senders` hosts each send one message to host 0 at the same moment.
     Incast {
-        /// Number of senders. If it exceeds the hosts, some send several messages.
+        /// Number of senders. If it exceeds the number of hosts, some hosts send several messages.
         senders: usize,
-        /// Time from one round to the next.
+        /// Time from the start of one round to the start of the next.
         interval_ns: u64,
     },
     /// Every host always has the same number of open exchanges, each with a uniformly random host: when one
-    /// ends, the next begins. This measures the throughput of a network under maximum demand.
+    /// ends, the next starts. This measures the throughput of a network under maximum demand.
     Closed {
         /// Number of open exchanges of each host, at least 1.
         outstanding: u32,
@@ -40,30 +40,30 @@ pub enum Traffic {
 /// The bytes that a load counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LoadBasis {
-    /// Data packets with all headers and the link's overhead. Other packets of a transport come in addition.
+    /// Data packets with all headers and the link's overhead. Other packets of a transport are not counted.
     #[default]
     Data,
-    /// The same plus a grant for each packet beyond the first RTTbytes of a message, as in published loads.
-    /// Every transport has the same messages as Homa.
+    /// Data packets as above, plus a grant for each packet beyond the first RTTbytes of a message, as in
+    /// published loads. Every transport has the same messages as Homa.
     DataAndGrants,
 }
 
 /// What a message starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Exchange {
-    /// Only the message, as in published simulations. It ends when it is complete at its receiver, and no
-    /// packet confirms it.
+    /// A single message, as in published simulations. It ends when it is complete at its receiver, and no
+    /// packet confirms this.
     #[default]
     OneWay,
     /// An RPC whose response is as long as its request and starts when the request is complete at the server.
     /// It ends when the response is complete at the client. A transport that runs RPCs
     /// ([`Transport::RUNS_RPCS`](crate::Transport::RUNS_RPCS)) handles the whole exchange, including
-    /// acknowledgements. Any other sends two messages.
+    /// acknowledgements. Any other transport sends two messages.
     Echo,
 }
 
 impl Exchange {
-    /// Number of messages of an exchange.
+    /// Returns the number of messages of an exchange.
     pub(super) fn messages(self) -> u32 {
         match self {
             Exchange::OneWay => 1,
@@ -93,19 +93,19 @@ struct Source {
 /// messages in the last thousand.
 const PARTS: u32 = 200_000;
 
-/// Message sizes in increasing order, each of which represents an equal share of all messages.
+/// Returns message sizes in increasing order, each of which represents an equal share of all messages.
 pub(super) fn quantiles(workload: &Workload) -> homa_workload::Quantiles<'_> {
     workload.quantiles(PARTS)
 }
 
-/// Mean over all messages of a function of their size.
+/// Returns the mean over all messages of a function of their size.
 pub(crate) fn mean_of(workload: &Workload, of: impl Fn(u32) -> f64) -> f64 {
     let [mean] = means_of(workload, |size| [of(size)]);
     mean
 }
 
-/// Means over all messages of several functions of their size, in one walk through the workload. Each is the
-/// mean that [`mean_of`] computes, to the last bit.
+/// Returns the means over all messages of several functions of their size, computed in one pass through the
+/// workload. Each is bit-identical to the result of [`mean_of`].
 fn means_of<const N: usize>(workload: &Workload, of: impl Fn(u32) -> [f64; N]) -> [f64; N] {
     let mut sums = [0.0; N];
     // Most workloads have steps, where many parts have the same size. No message is 0 bytes long.
@@ -121,7 +121,7 @@ fn means_of<const N: usize>(workload: &Workload, of: impl Fn(u32) -> [f64; N]) -
     sums.map(|sum| sum / f64::from(PARTS))
 }
 
-/// Means over all messages of a cluster, in bytes of link time and their powers.
+/// Means over all messages of a cluster, of the link time in bytes and of its powers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct LinkMeans {
     /// The mean size of a message, with all overhead.
@@ -139,8 +139,8 @@ impl LinkMeans {
         LinkMeans::with_grants(config, grants_of(config))
     }
 
-    /// The same means, without grants if the load does not count them: a network that is not validated yet
-    /// may have no RTTbytes.
+    /// Computes the same means, without grants if the load does not count them: a network that is not
+    /// validated yet may have no RTTbytes.
     pub(super) fn for_load(config: &ClusterConfig) -> LinkMeans {
         match config.load_basis {
             LoadBasis::Data => LinkMeans::with_grants(config, |_| 0.0),
@@ -156,10 +156,10 @@ impl LinkMeans {
         LinkMeans { message, square, cube, grants }
     }
 
-    /// Exchanges that start at each host in a second, at this load.
+    /// Returns the exchanges that start per second at each host, at this load.
     ///
-    /// Hosts are clients and servers alike: a host's link carries the requests of its own and as many
-    /// responses to others, each way.
+    /// Hosts are both clients and servers: in each direction, a host's link carries its own requests and as
+    /// many responses to other hosts.
     pub(super) fn exchanges_per_sec(&self, config: &ClusterConfig, load: f64) -> f64 {
         let grants = match config.load_basis {
             LoadBasis::Data => 0.0,
@@ -169,25 +169,26 @@ impl LinkMeans {
         load * config.link.rate_bps as f64 / (8.0 * mean)
     }
 
-    /// Share of the hosts' links in use at this load, with `control_bytes` of control packets for the mean
-    /// message.
+    /// Returns the fraction of the hosts' links in use at this load, with `control_bytes` of control packets
+    /// for the mean message.
     pub(super) fn link_share(&self, config: &ClusterConfig, load: f64, control_bytes: f64) -> f64 {
         let messages = self.exchanges_per_sec(config, load) * f64::from(config.exchange.messages());
         messages * (self.message + control_bytes) * 8.0 / config.link.rate_bps as f64
     }
 }
 
-/// Exchanges that start at each host in a second, at this load.
+/// Returns the exchanges that start per second at each host, at this load.
 pub(crate) fn messages_per_sec(config: &ClusterConfig, load: f64) -> f64 {
     LinkMeans::for_load(config).exchanges_per_sec(config, load)
 }
 
-/// Bytes of link time of the grants of a mean message: one for each packet that starts beyond RTTbytes.
+/// Returns the mean link time of a message's grants in bytes: one grant for each packet that starts beyond
+/// RTTbytes.
 pub(crate) fn mean_grant_bytes(config: &ClusterConfig) -> f64 {
     mean_of(&config.workload, grants_of(config))
 }
 
-/// Bytes of link time of the grants of a message of some size.
+/// Returns a function that computes the link time in bytes of the grants of a message of some size.
 fn grants_of(config: &ClusterConfig) -> impl Fn(u32) -> f64 {
     let payload = config.framing.payload;
     let unscheduled = config.rtt_bytes().div_ceil(payload);
@@ -197,7 +198,7 @@ fn grants_of(config: &ClusterConfig) -> impl Fn(u32) -> f64 {
 
 impl Arrivals {
     /// # Panics
-    /// If the load is so small or so great that gaps have no use.
+    /// If the load is so small or so large that gaps between messages are meaningless.
     pub(super) fn new(config: &ClusterConfig) -> Arrivals {
         let rate_per_sec = match config.traffic {
             Traffic::Uniform { load } => Some(messages_per_sec(config, load)),
@@ -241,19 +242,20 @@ impl Arrivals {
         matches!(self.traffic, Traffic::Closed { .. })
     }
 
-    /// Records that an exchange of this host begins.
+    /// Records that an exchange of this host starts.
     pub(super) fn record_start(&mut self, host: u32) {
         self.open[host as usize] += 1;
     }
 
-    /// Records that an exchange of this host has ended. Returns whether the next one begins.
+    /// Records that an exchange of this host has ended. Returns whether the next one starts.
     pub(super) fn ended(&mut self, host: u32) -> bool {
         let open = &mut self.open[host as usize];
         *open -= 1;
         matches!(self.traffic, Traffic::Closed { outstanding } if *open < outstanding)
     }
 
-    /// Receiver and length of the message that starts now at a host, and the time until its next message.
+    /// Returns the receiver and length of the message that starts now at a host, and the time until its next
+    /// message.
     pub(super) fn next(&mut self, host: u32) -> (u32, u32, u64) {
         let hosts = self.hosts.len() as u32;
         let source = &mut self.hosts[host as usize];
@@ -262,7 +264,7 @@ impl Arrivals {
         (to, source.length(), source.gap())
     }
 
-    /// The messages of a round of an incast: sender, receiver and length. Schedules the next round.
+    /// Returns the messages of a round of an incast: sender, receiver and length. Schedules the next round.
     pub(super) fn round(
         &mut self,
         queue: &mut EventQueue<Event<HostEvent>>,
@@ -294,7 +296,7 @@ impl Source {
 mod tests {
     use super::*;
 
-    /// Runs are replayed by their seed: a mean that differs in its last bit changes every arrival.
+    /// Runs are reproduced from their seed: a mean that differs in its last bit changes every arrival.
     #[test]
     fn means_in_one_walk_are_those_of_a_search_for_each_quantile() {
         for name in ["w1", "w2", "w3", "w4", "w5", "short-long", "9999"] {

@@ -1,4 +1,4 @@
-//! The cores of a host, and the division of work among them.
+//! The cores of a host, and how they divide the work.
 
 use homa_steer::batch::BatchCap;
 use homa_steer::wake::WakeOrder;
@@ -6,27 +6,27 @@ use homa_steer::{Core, Cores, Gen3, MAX_CORES, PolicyName, Settings, SteerError}
 
 use super::costs::{Costs, CostsError};
 
-/// The cores of a host, and the division of work among them.
+/// The cores of a host, and how they divide the work.
 #[derive(Clone, Debug)]
 pub struct CoresConfig {
     /// The cost of each piece of work.
     pub costs: Costs,
     /// Number of cores, from 1 to [`MAX_CORES`].
     pub cores: usize,
-    /// Policy that chooses the core for a packet.
+    /// Policy that selects the core for a packet.
     pub policy: PolicyName,
     /// Settings of the policies.
     pub settings: Settings,
-    /// Cores that the policy chooses from; `None`: all.
+    /// Cores that the policy selects from; `None`: all.
     pub steered: Option<Cores>,
-    /// Number of cores that packets arrive on, from the first on; 0: as the policy requires
+    /// Number of cores that packets arrive on, starting with the first; 0: as the policy requires
     /// ([`Gen3::receive_cores`]), or all.
     pub receive_cores: usize,
-    /// Order in which waiting threads get messages.
+    /// Order in which waiting threads receive messages.
     pub wake_order: WakeOrder,
     /// Maximum number of packets that a core takes from the device before it passes them on.
     pub batch_cap: BatchCap,
-    /// Time for which a thread polls for its next message before it sleeps, in nanoseconds; at most a second.
+    /// How long a thread polls for its next message before it sleeps, in nanoseconds; at most a second.
     pub poll_ns: u64,
     /// Number of threads that receive and answer requests, at least 1.
     pub server_threads: usize,
@@ -39,23 +39,23 @@ pub struct CoresConfig {
 /// Why a [`CoresConfig`] is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CoresError {
-    /// A number is out of its range.
+    /// A number is out of range.
     #[error("{setting} must be {range}")]
     Range {
         /// The setting.
         setting: &'static str,
-        /// Its range.
+        /// The valid range.
         range: &'static str,
     },
-    /// A cost is out of its range.
+    /// A cost is out of range.
     #[error(transparent)]
     Costs(#[from] CostsError),
-    /// The policy refuses its settings.
+    /// The policy rejects its settings.
     #[error(transparent)]
     Policy(#[from] SteerError),
 }
 
-/// Maximum number of threads of a kind: more are of no use to [`MAX_CORES`] cores.
+/// Maximum number of threads of a kind: [`MAX_CORES`] cores do not benefit from more.
 const MAX_THREADS: usize = 1_024;
 const MAX_POLL_NS: u64 = 1_000_000_000;
 /// Default polling time of Linux Homa (net.homa.poll_usecs).
@@ -67,8 +67,8 @@ const CLIENT_THREADS: usize = 6;
 const SENDER_THREADS: usize = 3;
 
 impl CoresConfig {
-    /// Hosts with `cores` of the cores behind the published figures, with a policy, and otherwise set up like
-    /// those hosts. A host with few cores has fewer threads.
+    /// Returns hosts that have `cores` cores with the published costs, use a policy, and are otherwise
+    /// configured like the published hosts. A host with few cores has fewer threads.
     #[must_use]
     pub fn x86(cores: usize, policy: PolicyName) -> CoresConfig {
         CoresConfig {
@@ -87,10 +87,10 @@ impl CoresConfig {
         }
     }
 
-    /// Checks that each setting is in its range.
+    /// Checks that each setting is in range.
     ///
     /// # Errors
-    /// Names the first one that is not.
+    /// Names the first setting that is out of range.
     pub fn check(&self) -> Result<(), CoresError> {
         let is_thread_count = |count: usize| (1..=MAX_THREADS).contains(&count);
         let rules = [
@@ -116,12 +116,12 @@ impl CoresConfig {
         Ok(())
     }
 
-    /// The cores that the policy chooses from.
+    /// Returns the cores that the policy selects from.
     pub(super) fn policy_cores(&self) -> Result<Cores, SteerError> {
         self.steered.clone().map_or_else(|| Cores::first(self.cores), Ok)
     }
 
-    /// The cores over which the device spreads arriving flows.
+    /// Returns the cores over which the device spreads arriving flows.
     pub(super) fn arrival_cores(&self) -> Vec<Core> {
         let all = |count: usize| (0..count as Core).collect();
         if self.receive_cores > 0 {
@@ -137,15 +137,15 @@ impl CoresConfig {
         all(self.cores)
     }
 
-    /// Processor time of an echo RPC with `bytes` in each direction, in packets of `payload` bytes, at both
-    /// ends together, if everything is warm and nothing waits. The load of a host is the share of this time
-    /// in its cores' time.
+    /// Returns the processor time of an echo RPC with `bytes` in each direction, in packets of `payload`
+    /// bytes, summed over both ends, if everything is warm and nothing waits. The load of a host is the
+    /// fraction of its cores' time that this time takes.
     #[must_use]
     pub fn rpc_ns(&self, bytes: u32, payload: u32) -> u64 {
         let costs = &self.costs;
         let packets = u64::from(bytes.div_ceil(payload).max(1));
         let each_ns = costs.receive.packet_ns + costs.protocol.packet_ns;
-        // A core that keeps up finds few packets in a batch, so each message pays for one batch.
+        // A core that keeps up finds few packets in a batch, so each message pays for a whole batch.
         let batch_ns = costs.receive.interrupt_ns
             + costs.receive.poll_ns
             + costs.handoff.wake_ns

@@ -8,10 +8,10 @@ use homa_steer::Packet;
 /// A packet that has arrived.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Item {
-    /// The caller's number for the packet.
+    /// The caller's ID for the packet.
     pub(super) number: u32,
     pub(super) packet: Packet,
-    /// Whether it is the first of those that were passed on together.
+    /// Whether this is the first of a group of packets that were passed on together.
     pub(super) begins: bool,
 }
 
@@ -19,15 +19,15 @@ pub(super) struct Item {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Task {
     Idle,
-    /// The way from an interrupt to the handler.
+    /// The transition from an interrupt to the handler.
     Interrupt,
     /// Taking a batch from the device.
     Receive,
-    /// Processing the first packet of its backlog.
+    /// Processing the first packet of the core's backlog.
     Protocol,
-    /// Work caused by its packets: sending others, waking threads.
+    /// Work caused by the core's packets: sending other packets and waking threads.
     Overhead,
-    /// Running the first of its runnable threads.
+    /// Running the first of the core's runnable threads.
     Application,
 }
 
@@ -55,45 +55,46 @@ enum Pass {
 pub(super) struct CoreState {
     /// Packets in the device's queue for this core.
     pub(super) ring: VecDeque<Item>,
-    /// Whether it polls the ring. Otherwise the next packet interrupts it.
+    /// Whether the core polls the ring. Otherwise the next packet raises an interrupt.
     pub(super) polls_device: bool,
     /// Whether an interrupt is pending.
     pub(super) interrupted: bool,
-    /// The batch that it is taking.
+    /// The batch that the core is taking.
     pub(super) batch: Vec<Item>,
     /// Packets for the protocol on this core.
     pub(super) backlog: VecDeque<Item>,
-    /// Whether it has been notified of its backlog.
+    /// Whether the core has been notified of its backlog.
     pub(super) knows: bool,
-    /// Whether a wake-up from another core is under way.
+    /// Whether a wake-up from another core is in progress.
     pub(super) wake_under_way: bool,
     /// Whether the protocol's work is about to start.
     pub(super) begins: bool,
     pass: Pass,
-    /// Time of the pending work that its packets have caused.
+    /// Duration of the pending work caused by the core's packets.
     pub(super) debt_ns: u64,
-    /// Runnable threads. The first runs unless packets keep the core busy.
+    /// Runnable threads. The first one runs unless packets keep the core busy.
     pub(super) runnable: VecDeque<u32>,
-    /// Number of threads that are being woken on it.
+    /// Number of threads that are being woken on this core.
     pub(super) expected: u32,
     pub(super) slice_ends: Time,
     pub(super) task: Task,
     pub(super) began: Time,
-    /// Number of the current work, so that the end of interrupted work is ignored.
+    /// Sequence number of the current work, used to ignore the end of interrupted work.
     pub(super) turn: u32,
-    /// Start of its current work on packets, and the number of rounds since then.
+    /// Start of the current packet processing, and the number of rounds since then.
     session: Option<(Time, u32)>,
-    /// Time until which packets wait for applications.
+    /// Time until which packets are deferred in favour of applications.
     pub(super) deferred_until: Option<Time>,
-    /// Total time of its work so far, without polling.
+    /// Total time worked so far, without polling.
     pub(super) busy_ns: u64,
     pub(super) poll_ns: u64,
-    /// Both values when counting began.
+    /// Busy and polling time when counting began.
     pub(super) counted_from: (u64, u64),
-    /// Total time of work when it last processed a packet, and when it last took some from the device.
+    /// Total time worked when the core last processed a packet, and when it last took packets from the
+    /// device.
     pub(super) processed_at_busy_ns: u64,
     pub(super) received_at_busy_ns: u64,
-    /// Flows whose state is in its cache, the most recent last.
+    /// Flows whose state is in the core's cache, the most recent last.
     flows: VecDeque<u32>,
 }
 
@@ -134,9 +135,9 @@ impl CoreState {
             || self.debt_ns > 0
     }
 
-    /// Chooses its next work. `longest_ns` and `rounds` limit how long packets keep threads from running. At
-    /// the limit, threads run first for `slice_ns`, and the second part of the result reports that this
-    /// starts now. Without `has_work`, all threads only poll, and yield to packets.
+    /// Chooses the core's next work. `longest_ns` and `rounds` limit how long packets keep threads from
+    /// running. At the limit, threads run first for `slice_ns`, and the second part of the result reports
+    /// that this starts now. Without `has_work`, all threads only poll, and yield to packets.
     pub(super) fn next(
         &mut self,
         now: Time,
@@ -164,7 +165,7 @@ impl CoreState {
         (Next::Packets, false)
     }
 
-    /// The next work on its packets. A new pass is a new round.
+    /// Returns the next packet work. A new pass is a new round.
     pub(super) fn next_of_packets(&mut self) -> Task {
         if self.debt_ns > 0 {
             return Task::Overhead;
@@ -223,7 +224,7 @@ impl CoreState {
         known.is_none()
     }
 
-    /// Whether it works on packets, and will check for more by itself.
+    /// Whether the core is processing packets, and will check for more on its own.
     pub(super) fn is_at_packets(&self) -> bool {
         matches!(self.task, Task::Interrupt | Task::Receive | Task::Protocol | Task::Overhead)
     }

@@ -1,7 +1,7 @@
 //! The costs of a host's work.
 //!
-//! The figures are in files, `costs/x86.toml` and `costs/mips-router.toml`, each with its source. A program
-//! may read others.
+//! The built-in figures are in `costs/x86.toml` and `costs/mips-router.toml`, each with its source. Programs
+//! may load other files.
 
 use serde::{Deserialize, Serialize};
 
@@ -41,9 +41,9 @@ pub struct ReceiveCosts {
     pub interrupt_ns: u64,
     /// Fixed time of the handler for each batch.
     pub poll_ns: u64,
-    /// For each packet.
+    /// Time per packet.
     pub packet_ns: u64,
-    /// For each byte, from 0 to 1,000.
+    /// Time per byte, from 0 to 1,000.
     pub byte_ns: f64,
     /// Maximum length of the device's queue for a core in packets, at least 1. More packets are dropped.
     pub ring_packets: usize,
@@ -53,9 +53,9 @@ pub struct ReceiveCosts {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct HandoffCosts {
-    /// Start of the protocol's work on a core that was not processing packets.
+    /// Time to start the protocol's work on a core that was not processing packets.
     pub wake_ns: u64,
-    /// Additional delay if it starts on another core than the one of arrival.
+    /// Additional delay if that core is not the core of arrival.
     pub other_core_ns: u64,
     /// Maximum backlog of a core in packets, at least 1. More packets are dropped.
     pub backlog_packets: usize,
@@ -65,15 +65,15 @@ pub struct HandoffCosts {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProtocolCosts {
-    /// For each group of packets that are passed on together.
+    /// Time per group of packets that are passed on together.
     pub burst_ns: u64,
-    /// For each packet.
+    /// Time per packet.
     pub packet_ns: u64,
-    /// For each byte, from 0 to 1,000.
+    /// Time per byte, from 0 to 1,000.
     pub byte_ns: f64,
-    /// For each sent packet, or segment of a message.
+    /// Time per sent packet, or per segment of a message.
     pub transmit_ns: u64,
-    /// Bytes of such a segment, at least 1.
+    /// Bytes of a segment, at least 1.
     pub segment_bytes: u32,
 }
 
@@ -89,11 +89,11 @@ pub struct ApplicationCosts {
     pub waker_ns: u64,
     /// Entry and exit of a system call.
     pub syscall_ns: u64,
-    /// Time to pass a message to the protocol, without its bytes.
+    /// Time to pass a message to the protocol, excluding its bytes.
     pub send_ns: u64,
-    /// Time to receive a message from the protocol, without its bytes.
+    /// Time to receive a message from the protocol, excluding its bytes.
     pub receive_ns: u64,
-    /// For each byte copied between an application and the kernel, from 0 to 1,000.
+    /// Time per byte copied between an application and the kernel, from 0 to 1,000.
     pub copy_byte_ns: f64,
 }
 
@@ -103,7 +103,7 @@ pub struct ApplicationCosts {
 pub struct CacheCosts {
     /// Factor by which a stage takes longer on a core that is cold for it, from 1 to 100.
     pub cold_factor: f64,
-    /// A core is warm for a kind of work if it did such work within this time; 0: always.
+    /// A core is warm for a kind of work if it did such work within this time; 0: it is always warm.
     pub warm_ns: u64,
     /// Number of flows whose state a core's cache holds; 0: all.
     pub flows: usize,
@@ -111,17 +111,17 @@ pub struct CacheCosts {
     pub flow_ns: u64,
 }
 
-/// The scheduler, if packets and applications compete for a core.
+/// The scheduler, for packets and applications that compete for a core.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct SchedulerCosts {
-    /// Maximum time that a core works on packets before it leaves them to a thread.
+    /// Maximum time that a core processes packets before it defers them in favour of a thread.
     pub softirq_ns: u64,
-    /// Maximum number of rounds before it does so, at least 1.
+    /// Maximum number of rounds before it defers them, at least 1.
     pub softirq_rounds: u32,
     /// Minimum time for which application threads then run first.
     pub timeslice_min_ns: u64,
-    /// Maximum of that time, not below the minimum.
+    /// Maximum of that time; at least the minimum.
     pub timeslice_max_ns: u64,
 }
 
@@ -135,10 +135,10 @@ pub struct PowerCosts {
     pub exit_ns: u64,
 }
 
-/// Error in a set of costs.
+/// Error in a cost file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CostsError {
-    /// The text is no file of costs.
+    /// The text is not a valid cost file.
     #[error("{reason}")]
     Syntax {
         /// The error, and its line.
@@ -154,17 +154,17 @@ pub enum CostsError {
     },
 }
 
-/// Maximum of each time. The sum of several stays far from the end of the clock.
+/// Maximum of each time. The sum of several times is still far below the clock's maximum.
 const MAX_NS: u64 = 1_000_000_000;
 
-/// Minimum time slice: with shorter ones, threads would do nothing but take turns.
+/// Minimum time slice. With shorter slices, threads would only take turns.
 const LEAST_SLICE_NS: u64 = 1_000;
 
 impl Costs {
-    /// Parses the text of a file of costs.
+    /// Parses the text of a cost file.
     ///
     /// # Errors
-    /// Reports what is missing, unknown or out of its range.
+    /// Reports what is missing, unknown or out of range.
     pub fn parse(text: &str) -> Result<Costs, CostsError> {
         let costs: Costs = toml::from_str(text).map_err(|error| {
             let line = error.span().map(|span| text[..span.start].matches('\n').count() + 1);
@@ -177,7 +177,7 @@ impl Costs {
         Ok(costs)
     }
 
-    /// The built-in set with this name.
+    /// Returns the built-in set with this name.
     ///
     /// # Panics
     /// Never: a test parses all of them.
@@ -186,12 +186,12 @@ impl Costs {
         Some(Costs::parse(text).expect("what comes with the library is right"))
     }
 
-    /// Costs of the hosts of the published x86 measurements.
+    /// Returns the costs of the hosts in the published x86 measurements.
     pub fn x86() -> Costs {
         Costs::named("x86").expect("it is listed")
     }
 
-    /// Costs of the router of the sparse connection patch.
+    /// Returns the costs of the router of the sparse connection patch.
     pub fn mips_router() -> Costs {
         Costs::named("mips-router").expect("it is listed")
     }
@@ -252,7 +252,7 @@ impl Costs {
         }
     }
 
-    /// Time of a thread to send a message: the call, the copy, and the packets in segments.
+    /// Returns the time a thread takes to send a message: the call, the copy, and the packets in segments.
     #[must_use]
     pub fn send_ns(&self, bytes: u32) -> u64 {
         let pieces = u64::from(bytes.div_ceil(self.protocol.segment_bytes).max(1));
@@ -263,7 +263,7 @@ impl Costs {
             + pieces * self.protocol.transmit_ns
     }
 
-    /// Time of a thread to receive a message, which is longer if the thread is cold.
+    /// Returns the time a thread takes to receive a message, which is longer if the thread is cold.
     #[must_use]
     pub fn take_ns(&self, bytes: u32, is_cold: bool) -> u64 {
         let application = &self.application;
@@ -272,14 +272,14 @@ impl Costs {
             + for_bytes(application.copy_byte_ns, bytes)
     }
 
-    /// Time of a stage on a cold core.
+    /// Returns the time of a stage, which is longer on a cold core.
     #[must_use]
     pub fn stage_ns(&self, ns: u64, is_cold: bool) -> u64 {
         if is_cold { (ns as f64 * self.cache.cold_factor).round() as u64 } else { ns }
     }
 }
 
-/// Time for `bytes` bytes.
+/// Returns the time for `bytes` bytes.
 pub(crate) fn for_bytes(byte_ns: f64, bytes: u32) -> u64 {
     (byte_ns * f64::from(bytes)).round() as u64
 }
@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(Costs::named("arm"), None);
     }
 
-    /// Every figure has a comment before it that states its source.
+    /// Every figure is preceded by a comment that states its source.
     #[test]
     fn every_figure_has_a_source() {
         for (name, text) in BUILT_IN_COSTS {
@@ -314,8 +314,8 @@ mod tests {
         }
     }
 
-    /// A round trip of a short message between warm hosts: 15,100 ns in the timeline from which the figures
-    /// are, of which the network takes 2 x 2,805.
+    /// A round trip of a short message between warm hosts takes the published 15,100 ns, the total of the
+    /// timeline that the figures come from. The network takes 2 x 2,805 ns of that.
     #[test]
     fn a_short_round_trip_is_the_published_one() {
         let costs = Costs::x86();

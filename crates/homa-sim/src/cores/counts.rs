@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 pub struct CoreCounts {
     /// Packets that cores received from the device.
     pub packets: u64,
-    /// Batches in which cores took packets from the device.
+    /// Batches that cores took from the device.
     pub batches: u64,
-    /// Packets that were passed to another core than the one on which they arrived.
+    /// Packets that were passed to a core other than the one on which they arrived.
     pub handed_off: u64,
-    /// Wake-ups of another core for packets. One may be for several packets.
+    /// Wake-ups of another core for packets. A wake-up may be for several packets.
     pub core_wakes: u64,
-    /// Packets that were processed on a core that was cold for the protocol.
+    /// Packets processed on a core that was cold for the protocol.
     pub cold_packets: u64,
     /// Messages that threads received.
     pub messages: u64,
@@ -21,22 +21,22 @@ pub struct CoreCounts {
     pub cold_messages: u64,
     /// Messages for which a thread was woken.
     pub thread_wakes: u64,
-    /// Wake-ups of threads on another core than before.
+    /// Wake-ups of threads on a different core than before.
     pub moved_threads: u64,
-    /// Number of times that a core deferred packets in favour of applications.
+    /// Number of times a core deferred packets in favour of applications.
     pub deferrals: u64,
     /// Packets dropped because the queue of a device or a core was full.
     pub dropped: u64,
-    /// Share of the time in which the busiest core of any host worked, without polling.
+    /// Fraction of the time that the busiest core of any host worked, without polling.
     pub busiest_core: f64,
-    /// The same as the mean of all cores.
+    /// Fraction of the time that cores worked, without polling: the mean over all cores.
     pub mean_core: f64,
-    /// Share of the cores' time in which threads polled.
+    /// Fraction of the cores' time that threads polled.
     pub polling: f64,
 }
 
 impl CoreCounts {
-    /// Adds the counters of another host with as many cores, after those of `hosts` hosts.
+    /// Adds the counters of another host with the same number of cores to those of `hosts` hosts.
     pub(crate) fn add(&mut self, other: &CoreCounts, hosts: usize) {
         self.packets += other.packets;
         self.batches += other.batches;

@@ -1,9 +1,9 @@
 //! The inside of a host: its cores, and the work that competes for them.
 //!
 //! One core takes an arriving packet from the device (NAPI, in batches) and passes it to the core that a
-//! policy of [`homa_steer`] chooses. There the protocol processes it (SoftIRQ), and a complete message wakes
-//! a thread of an application. All of this takes time on a core, and packets precede applications, as in
-//! Linux. The costs of each step are [`Costs`].
+//! [`homa_steer`] policy selects. There the protocol processes it (SoftIRQ), and a complete message wakes an
+//! application thread. All of this takes time on a core, and packets take precedence over applications, as in
+//! Linux. The costs of each step are in [`Costs`].
 
 mod config;
 mod core;

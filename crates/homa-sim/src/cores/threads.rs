@@ -1,4 +1,4 @@
-//! Threads of applications: which ones wait, which ones work, and on what.
+//! Application threads: which ones wait, which ones work, and on what.
 
 use std::collections::VecDeque;
 
@@ -12,11 +12,11 @@ use super::config::CoresConfig;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Job {
     pub(crate) kind: JobKind,
-    /// The caller's number for the message.
+    /// The caller's ID for the message.
     pub(crate) message: u32,
     /// Bytes of the message.
     pub(crate) bytes: u32,
-    /// Flow hash of the packets that brought it, if any.
+    /// Flow hash of the packets that carried the message, if any.
     pub(crate) flow_hash: u32,
 }
 
@@ -38,22 +38,22 @@ impl JobKind {
 /// State of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// It sleeps or is being woken.
+    /// The thread sleeps or is being woken.
     Sleeping,
-    /// It polls for its next message until this time, and then sleeps.
+    /// The thread polls for its next message until this time, and then sleeps.
     Polling { until: Time },
-    /// It works, and needs this much more time.
+    /// The thread works, and needs this much more time.
     Working { left_ns: u64 },
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Thread {
     pub(super) kind: JobKind,
-    /// Core on which it runs or last ran.
+    /// Core on which the thread runs or last ran.
     pub(super) core: Core,
     pub(super) state: State,
     pub(super) job: Option<Job>,
-    /// Total time of work on its core when it last ran there.
+    /// The core's total time worked when the thread last ran there.
     pub(super) ran_at_busy_ns: u64,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct Pool {
     pub(super) waiting: Sleepers,
     /// Jobs for which no thread waits.
     pub(super) ready: VecDeque<Job>,
-    /// The thread that got the last job.
+    /// The thread that received the last job.
     pub(super) last: Option<u32>,
 }
 
@@ -85,7 +85,7 @@ impl Threads {
         };
         let mut all = Vec::new();
         let mut pools = JobKind::ALL.map(|kind| Pool {
-            // A clock wakes the senders, and no message waits for a particular one.
+            // Senders are woken by a clock, and no message waits for a particular sender.
             waiting: Sleepers::new(
                 if kind == JobKind::Send { WakeOrder::Lifo } else { config.wake_order },
                 count(kind),

@@ -1,5 +1,6 @@
 //! Packets of Linux Homa as bytes, for the model kernels. This code is written from the layouts alone and
-//! shares nothing with `homa_proto::wire`: the two agree with each other only if both agree with the layouts.
+//! shares nothing with `homa_proto::wire`: the two can agree with each other only if both agree with the
+//! layouts.
 
 use super::speaker::Kernel;
 
@@ -30,7 +31,7 @@ pub(super) struct Head {
     pub(super) marked: bool,
 }
 
-/// A packet of `len` bytes with this header, filled with zeros.
+/// Makes a packet of `len` bytes with this header, filled with zeros.
 pub(super) fn packet(head: &Head, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len.max(COMMON_BYTES)];
     put(&mut bytes, 0, &head.sport.to_be_bytes());
@@ -61,13 +62,14 @@ pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes[at..at + 8].iter().fold(0, |value, &byte| value << 8 | u64::from(byte))
 }
 
-/// The place of a DATA packet's first byte in its message.
+/// Returns the offset of a DATA packet's first byte in its message.
 pub(super) fn data_offset(bytes: &[u8]) -> u32 {
     let segment_offset = u32_at(bytes, 52);
     if segment_offset == MINUS_ONE { u32_at(bytes, 4) } else { segment_offset }
 }
 
-/// Minimum length of a packet of this type for this kernel; `None`: the kernel does not know the type.
+/// Returns the minimum length of a packet of this type for this kernel; `None`: the kernel does not know the
+/// type.
 pub(super) fn least_bytes(kind: u8, kernel: Kernel) -> Option<usize> {
     let is_stripped = kernel == Kernel::Three;
     Some(match kind {

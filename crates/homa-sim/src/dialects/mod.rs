@@ -1,8 +1,8 @@
-//! Pairings of speakers of Homa: this project's endpoint with each dialect of Linux Homa, in both roles.
+//! Pairings of Homa implementations: this project's endpoint with each dialect of Linux Homa, in both roles.
 //!
-//! The kernels are models (`model`), written from what is known of their source and apart from
-//! the endpoint: they share no code with `homa_proto`, so that an error in one does not hide an error in the
-//! other. Two speakers are joined by a link that loses, duplicates and reorders packets.
+//! The kernels are models (`model`), written from the known facts about their source and independently of the
+//! endpoint: they share no code with `homa_proto`, so that an error in one does not hide an error in the
+//! other. The link between two speakers loses, duplicates and reorders packets.
 
 mod format;
 mod model;

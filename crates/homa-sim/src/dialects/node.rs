@@ -21,21 +21,21 @@ pub(super) struct Finished {
 
 /// The interface of a speaker in a pairing. Times are in nanoseconds.
 pub(super) trait Node {
-    /// Calls the peer's server with a request of `length` bytes. Returns the client's id of the RPC.
+    /// Calls the peer's server with a request of `length` bytes. Returns the client's RPC ID.
     fn call(&mut self, now: u64, token: u64, length: u32) -> u64;
     fn receive(&mut self, now: u64, bytes: &[u8]);
     fn next_timer(&self) -> Option<u64>;
     fn timer(&mut self, now: u64);
-    /// The next packet to send.
+    /// Returns the next packet to send.
     fn poll(&mut self, now: u64) -> Option<Vec<u8>>;
-    /// Calls that ended since this method was last called.
+    /// Returns the calls that have ended since this method was last called.
     fn finished(&mut self) -> Vec<Finished>;
     fn counts(&self) -> TrafficCounts;
-    /// Descriptions of the defects of the speaker's state after all calls have ended.
+    /// Describes the defects of the speaker's state after all calls have ended.
     fn problems(&self) -> Vec<String>;
 }
 
-/// The byte at `offset` of the message that the packets with the id `sender_id` carry.
+/// Returns the byte at `offset` of the message whose packets carry the ID `sender_id`.
 pub(super) fn pattern(sender_id: u64, offset: u32) -> u8 {
     (sender_id.wrapping_mul(0x9e37) ^ u64::from(offset).wrapping_mul(0x85eb_ca6b) >> 7) as u8
 }
@@ -62,7 +62,7 @@ pub(super) struct Ours {
     peer: SocketAddr,
     client_port: u16,
     arrived: Arrived,
-    /// Ids of the calls that are open.
+    /// The tokens of the open calls.
     calls: HashMap<RpcKey, u64>,
     finished: Vec<Finished>,
     executed: HashMap<u64, u32>,

@@ -1,4 +1,4 @@
-//! One pairing on virtual time: two speakers, the link between them, and the calls of the client.
+//! One pairing on virtual time: two speakers, the link between them, and the client's calls.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,16 +14,16 @@ use super::sent_ranges::SentRanges;
 use super::speaker::{Speaker, TrafficCounts};
 use crate::payload::random_numbers;
 
-/// Rate of the link, in bytes for each microsecond: 10 Gbit/s.
+/// Rate of the link in bytes per microsecond: 10 Gbit/s.
 const BYTES_PER_US: u64 = 1_250;
 const LINK_OVERHEAD: u64 = 58;
 const PROPAGATION_NS: u64 = 5_000;
 /// Maximum extra delay of a reordered packet.
 const REORDER_NS: u64 = 300_000;
-/// Shares of duplicated and of reordered packets.
+/// Fractions of packets that are duplicated and reordered.
 const DUPLICATION: f64 = 0.01;
 const REORDERING: f64 = 0.02;
-/// Maximum virtual time until every call ends, and until all state is gone afterwards.
+/// Maximum virtual time until every call ends, and then until all state is gone.
 const CALL_LIMIT_NS: u64 = 60_000_000_000;
 const REST_NS: u64 = 30_000_000_000;
 
@@ -36,13 +36,13 @@ pub struct PairPlan {
     pub client: Speaker,
     /// The speaker that answers.
     pub server: Speaker,
-    /// Replaces the kernel, with all its state, after half of the calls.
+    /// Replaces the kernel, including all its state, after half of the calls.
     pub then: Option<Speaker>,
     /// Bytes of each request and of each response.
     pub bytes: u32,
     /// Lost packets per thousand.
     pub loss: u32,
-    /// Number of the call of which every packet sent for the first time by the client is lost.
+    /// Index of the call for which every packet that the client sends for the first time is lost.
     pub lost_request: Option<u64>,
     /// Whether the addresses are IPv6.
     pub ipv6: bool,
@@ -50,7 +50,7 @@ pub struct PairPlan {
     pub calls: u32,
     /// Maximum number of open calls.
     pub at_once: u32,
-    /// Behaviours of the kernels that the known facts leave open.
+    /// Kernel behaviours that the known facts leave open.
     pub quirks: Quirks,
     /// Whether [`homa_proto::Endpoint::check`] is called after each step.
     pub checks: bool,
@@ -68,7 +68,7 @@ pub struct CallTimes {
 }
 
 impl CallTimes {
-    /// The mean duration, in nanoseconds; 0 without calls.
+    /// Returns the mean duration in nanoseconds; 0 without calls.
     pub fn mean_ns(&self) -> u64 {
         self.sum_ns / self.calls.max(1)
     }
@@ -93,28 +93,28 @@ pub struct PairReport {
     pub server: TrafficCounts,
     /// Packets lost.
     pub lost: u64,
-    /// Longest time of a call, in nanoseconds.
+    /// Longest duration of a call, in nanoseconds.
     pub longest_ns: u64,
     /// Calls without a lost DATA packet.
     pub undisturbed: CallTimes,
     /// Calls with a lost packet of the request.
     pub request_lost: CallTimes,
-    /// Calls with lost packets of the response alone.
+    /// Calls that lost packets of the response only.
     pub response_lost: CallTimes,
-    /// Time of the first call after the kernel changed, in nanoseconds.
+    /// Duration of the first call after the kernel changed, in nanoseconds.
     pub after_change_ns: u64,
     /// Descriptions of all violations.
     pub problems: Vec<String>,
 }
 
 impl PairReport {
-    /// RESENDs per call, of both speakers together.
+    /// Returns the RESENDs per call, summed over both speakers.
     pub fn resends_per_call(&self) -> f64 {
         let calls = (self.completed + self.failed).max(1);
         (self.client.resends + self.server.resends) as f64 / calls as f64
     }
 
-    /// Durations of all calls.
+    /// Returns the durations of all calls.
     pub fn times(&self) -> CallTimes {
         let mut all = self.undisturbed;
         [self.request_lost, self.response_lost].iter().for_each(|times| all.add(times));
@@ -162,22 +162,22 @@ struct Pair {
     rng: Pcg64,
     now: u64,
     nodes: [Box<dyn Node>; 2],
-    /// Packets on their way: (arrival, number) -> (receiver, bytes).
+    /// Packets in flight: (arrival, sequence number) -> (receiver, bytes).
     flying: BTreeMap<(u64, u64), (usize, Vec<u8>)>,
     sent: u64,
     /// Time at which each sender's link becomes free.
     free_at: [u64; 2],
     report: PairReport,
-    /// Open calls by their number.
+    /// Open calls by their index.
     open: BTreeMap<u64, OpenCall>,
-    /// Numbers of the open calls by the client's RPC id.
+    /// Indices of the open calls by the client's RPC ID.
     by_id: BTreeMap<u64, u64>,
-    /// What each speaker has sent of each message: by sender and RPC id.
+    /// What each speaker has sent of each message, by sender and RPC ID.
     sent_ranges: BTreeMap<(usize, u64), SentRanges>,
     started: u64,
 }
 
-/// Bytes of its message that a packet carries; `None`: it is not DATA.
+/// Returns the number of message bytes that a packet carries; `None`: the packet is not DATA.
 fn payload_bytes(packet: &[u8]) -> Option<u32> {
     (packet[11] == DATA).then(|| (packet.len() - DATA_BYTES) as u32)
 }
@@ -196,8 +196,8 @@ fn node(plan: &PairPlan, side: usize, speaker: Speaker, life: u64) -> Box<dyn No
     let segment = if plan.ipv6 { 1_404 } else { 1_424 };
     match speaker {
         Speaker::Kernel(kernel) => {
-            // A restarted kernel assigns ids from 2 on. The ids of its second start differ here, because the
-            // server still remembers the finished ones of the first.
+            // A restarted kernel assigns IDs from 2 on. Here, the IDs after the restart are offset, because
+            // the server still remembers the finished IDs from before.
             Box::new(KernelModel::new(kernel, plan.quirks, segment, 2 + 100_000 * life))
         }
         Speaker::Ours => {
@@ -216,7 +216,7 @@ fn node(plan: &PairPlan, side: usize, speaker: Speaker, life: u64) -> Box<dyn No
 /// Runs a pairing to its end.
 ///
 /// # Panics
-/// The endpoint's state contradicts itself, or it refuses a call.
+/// The endpoint's state is inconsistent, or the endpoint refuses a call.
 pub fn run_pair(plan: PairPlan) -> PairReport {
     let nodes = [node(&plan, CLIENT, plan.client, 0), node(&plan, SERVER, plan.server, 0)];
     let mut pair = Pair {
@@ -285,7 +285,7 @@ impl Pair {
         self.report.longest_ns = longest.max(self.report.longest_ns);
     }
 
-    /// Handles the next event; false: there is none before `limit`.
+    /// Handles the next event. Returns false if there is none before `limit`.
     fn step(&mut self, limit: u64) -> bool {
         let packet = self.flying.keys().next().map(|&(at, _)| (at, None));
         let timer = |side: usize| self.nodes[side].next_timer().map(|at| (at.max(self.now), Some(side)));
@@ -362,7 +362,7 @@ impl Pair {
         counts.bytes_twice += u64::from(again);
     }
 
-    /// Whether the plan drops this packet: it belongs to the one request whose packets are lost.
+    /// Whether the plan drops this packet, because it belongs to the request whose packets are to be lost.
     fn is_chosen(&self, from: usize, bytes: &[u8]) -> bool {
         let is_first_copy = || bytes[11] == DATA && bytes[48] == 0;
         self.plan.lost_request.is_some_and(|chosen| {
@@ -370,7 +370,7 @@ impl Pair {
         })
     }
 
-    /// A packet is lost.
+    /// Records that a packet is lost.
     fn record_loss(&mut self, from: usize, bytes: &[u8]) {
         self.report.lost += 1;
         self.traffic(from).bytes_lost += u64::from(payload_bytes(bytes).unwrap_or(0));

@@ -5,7 +5,7 @@
 pub(super) struct SentRanges(Vec<(u32, u32)>);
 
 impl SentRanges {
-    /// Adds a range. Returns how many of its bytes were there already.
+    /// Adds a range. Returns how many of its bytes were already present.
     pub(super) fn add(&mut self, from: u32, to: u32) -> u32 {
         let first = self.0.partition_point(|&(_, end)| end < from);
         let touching = self.0[first..].iter().take_while(|&&(start, _)| start <= to);

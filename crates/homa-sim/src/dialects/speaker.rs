@@ -1,4 +1,4 @@
-//! The Homa implementations that pairings join, and their counters.
+//! The Homa implementations that take part in pairings, and their counters.
 
 /// A dialect of Linux Homa that a model speaks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -11,7 +11,7 @@ pub enum Kernel {
     Three,
 }
 
-/// The speaker at one end of a pairing.
+/// The implementation at one end of a pairing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Speaker {
     /// This project's endpoint.
@@ -29,7 +29,7 @@ impl Speaker {
         Speaker::Kernel(Kernel::Three),
     ];
 
-    /// A short name: `ours`, `1`, `2` or `3`.
+    /// Returns a short name: `ours`, `1`, `2` or `3`.
     pub const fn name(self) -> &'static str {
         match self {
             Speaker::Ours => "ours",
@@ -49,9 +49,9 @@ pub struct TrafficCounts {
     pub executed_again: u64,
     /// RESEND packets sent.
     pub resends: u64,
-    /// Payload bytes that it put on the link.
+    /// Payload bytes put on the link.
     pub bytes: u64,
-    /// Those of them that it had sent before, whatever its packets say of that.
+    /// Payload bytes put on the link more than once, whatever the packets say about retransmission.
     pub bytes_twice: u64,
     /// Payload bytes that the link lost.
     pub bytes_lost: u64,

@@ -1,4 +1,4 @@
-//! Pairings chosen by a seed, and the checks of their results.
+//! Pairings determined by a seed, and checks of their results.
 
 use rand::Rng;
 
@@ -16,17 +16,17 @@ pub const PAIR_LOSSES: [u32; 3] = [0, 20, 100];
 /// Length of a message that needs no grant in any dialect.
 const SHORT: u32 = 1_000;
 
-/// One seed in this many checks the whole state after each step, which costs more than the run itself.
+/// One seed in this many checks the complete state after each step, which costs more than the run itself.
 const CHECK_EVERY: u64 = 8;
 
-/// All pairings with our endpoint on at least one side, as client and server.
+/// Returns all pairings with this project's endpoint on at least one side, as client and server.
 pub fn pairings() -> Vec<(Speaker, Speaker)> {
     let all = Speaker::ALL.into_iter().flat_map(|client| Speaker::ALL.map(|server| (client, server)));
     all.filter(|&(client, server)| client == Speaker::Ours || server == Speaker::Ours).collect()
 }
 
-/// The pairing of a seed. Consecutive seeds cover all pairings, sizes and losses in turn. Everything else is
-/// random.
+/// Returns the pairing of a seed. Consecutive seeds cover all pairings, sizes and losses in turn. Everything
+/// else is random.
 pub fn pair_plan(seed: u64) -> PairPlan {
     let pairings = pairings();
     let choose = |count: usize, rest: &mut u64| {
@@ -67,10 +67,10 @@ pub fn pair_plan(seed: u64) -> PairPlan {
     }
 }
 
-/// Runs the pairing of a seed. `problems` of the report lists all violations.
+/// Runs the pairing of a seed. The report's `problems` lists all violations.
 ///
 /// # Panics
-/// If [`run_pair`] does.
+/// If [`run_pair`] panics.
 pub fn pair_swarm(seed: u64) -> (PairPlan, PairReport) {
     let plan = pair_plan(seed);
     let mut report = run_pair(plan);
@@ -79,7 +79,7 @@ pub fn pair_swarm(seed: u64) -> (PairPlan, PairReport) {
     (plan, report)
 }
 
-/// Checks the results beyond those of every run: that calls end, bytes are right, and requests run at most
+/// Checks the results beyond what every run checks: calls end, bytes are correct, and requests run at most
 /// once.
 fn check_results(plan: &PairPlan, report: &PairReport) -> Vec<String> {
     let mut problems = Vec::new();
@@ -90,7 +90,7 @@ fn check_results(plan: &PairPlan, report: &PairReport) -> Vec<String> {
         .collect();
     let resends: u64 = ours.iter().map(|counts| counts.resends).sum();
     // A server of dialect 3 is recognised when it requests the rest of the first long requests. Its RESEND
-    // interval and that of the client, which waits for a grant, end at the same time.
+    // interval ends at the same time as that of the client, which is waiting for a grant.
     let shows_itself = plan.server == Speaker::Kernel(Kernel::Three) && plan.bytes > SHORT;
     let first_contact = if shows_itself { u64::from(plan.at_once) } else { 0 };
     if plan.loss == 0 && plan.then.is_none() && resends > first_contact {

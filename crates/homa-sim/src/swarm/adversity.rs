@@ -11,15 +11,15 @@ use crate::payload::random_numbers;
 /// The additional faults of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Adversity {
-    /// Mean time between failures of one direction between two hosts. Each failure lasts for a while.
+    /// Mean time between failures of one direction between two hosts. Each failure is temporary.
     pub(super) mean_one_way_gap_ns: Option<u64>,
     /// A direction (from, to) that delivers nothing until all calls have ended.
     pub(super) dead: Option<(usize, usize)>,
-    /// Mean time between slowdowns or stops of a driver queue for one destination. Each lasts for a while.
+    /// Mean time between slowdowns or stops of a driver queue for one destination. Each is temporary.
     pub(super) mean_driver_gap_ns: Option<u64>,
     /// How a slow queue drains.
     pub(super) drain: Drain,
-    /// Maximum length of a dead direction and of a slow queue.
+    /// Maximum duration of a dead direction and of a slow queue.
     pub(super) max_while_ns: u64,
     /// The surge at the end: client, server and number of calls.
     pub(super) surge: Option<(usize, usize, u32)>,

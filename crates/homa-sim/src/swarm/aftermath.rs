@@ -8,18 +8,19 @@ use super::plan::Plan;
 use super::{PROBE_LIMIT_NS, await_call_ends, leftovers, settle};
 use crate::network::Network;
 
-/// The smallest path MTU, in bytes of a Homa packet, that senders can find (SEND-16).
+/// The smallest path MTU that senders can find, in bytes of a Homa packet (SEND-16).
 const NARROWEST: u32 = 528;
-/// Calls of which one must get through. Each may time out before packets to its peer are small enough.
+/// Number of calls of which one must get through. Each may time out before packets to its peer are small
+/// enough.
 const CALLS_OVER_NARROW_PATH: usize = 8;
 /// Length of a request that fills at least one packet on any path.
 const LONG_REQUEST: u32 = 40_000;
 /// Maximum time without RPCs until tables have shrunk and timers have run out. Endpoints check their tables
-/// every five seconds, and a clock that stepped back needs as long as it stepped.
+/// every five seconds, and a clock that stepped back takes as long as the step to catch up.
 const REST_LIMIT_NS: u64 = 120 * SEC;
 /// Maximum capacity of a table, as a multiple of the RPCs that the settings reserve.
 const MAX_ROOM_TIMES: usize = 2;
-/// Minimum capacity, in RPCs, whatever the settings reserve.
+/// Minimum of that limit, in RPCs, whatever the settings reserve.
 const LEAST_ROOM: u32 = 64;
 
 /// SEND-16: a call gets through on a path that drops long packets without a report.
@@ -43,8 +44,8 @@ pub(super) fn check_narrow_path(network: &mut Network<Anything>, plan: &Plan) ->
     vec![format!("no call crosses the narrow path from host {from} to host {to}: {limits:?}")]
 }
 
-/// A path that silently drops long packets in one direction, and carries the smallest size that senders try
-/// in both.
+/// Finds a path that silently drops long packets in one direction, but carries the smallest size that senders
+/// try in both directions.
 fn narrow_path(network: &Network<Anything>, hosts: usize) -> Option<(usize, usize)> {
     let takes = |from, to| network.path_limit(from, to).is_none_or(|limit| limit.bytes >= NARROWEST);
     let is_silent = |from, to| network.path_limit(from, to).is_some_and(|limit| !limit.told);
@@ -52,7 +53,7 @@ fn narrow_path(network: &Network<Anything>, hosts: usize) -> Option<(usize, usiz
     ways.find(|&(from, to)| from != to && is_silent(from, to) && takes(from, to) && takes(to, from))
 }
 
-/// Makes the plan's surge of calls and then none. No RPC, port, timer or large table may be left.
+/// Makes the plan's surge of calls and then no more calls. No RPC, port, timer or large table may be left.
 pub(super) fn check_idle_after_surge(network: &mut Network<Anything>, plan: &Plan) -> Vec<String> {
     let mut problems = Vec::new();
     if let Some((from, to, calls)) = plan.adversity.surge {
@@ -76,7 +77,7 @@ pub(super) fn check_idle_after_surge(network: &mut Network<Anything>, plan: &Pla
     problems
 }
 
-/// LIMIT-11, ABORT-7: large tables and armed timers of hosts that have no RPCs.
+/// LIMIT-11, ABORT-7: describes large tables and armed timers of hosts that have no RPCs.
 fn idle_violations(network: &Network<Anything>) -> Vec<String> {
     let mut problems = Vec::new();
     for (index, host) in network.hosts().iter().enumerate() {

@@ -12,7 +12,8 @@ use super::plan::{Plan, Weather};
 use crate::app::{App, HostCtx, Reply};
 use crate::payload::{mix, random_numbers};
 
-/// The first server port of a host. Its others follow, and no server binds the port after the last one.
+/// The first server port of a host. The host's other server ports follow it, and no server binds the port
+/// after the last one.
 pub(super) const FIRST_PORT: u16 = 99;
 
 /// An application that makes random calls within the contract, at random times.
@@ -39,19 +40,19 @@ pub(super) struct Anything {
     pub(super) open: BTreeMap<u64, OpenCall>,
     /// Client ports that are open.
     from_ports: Vec<u16>,
-    /// Requests without an answer yet, with the length of the planned answer, if any.
+    /// Requests not answered yet, with the length of the planned answer, if any.
     in_hand: BTreeMap<RpcKey, u32>,
-    /// Open requests that the forger made.
+    /// Open requests made by the forger.
     forged: BTreeSet<RpcKey>,
-    /// Displaced requests whose end this incarnation of the host has reported (LIMIT-9).
+    /// Number of displaced requests whose end this incarnation of the host has reported (LIMIT-9).
     displaced: u64,
-    /// The request that each pending timer answers.
+    /// The request that each pending timer will answer.
     timers: BTreeMap<u64, RpcKey>,
     pub(super) started: u64,
     pub(super) answered: u64,
     pub(super) failed: BTreeMap<String, u64>,
     pub(super) vanished: u64,
-    /// Requests of unverified peers that this host's server ran.
+    /// Number of requests from unverified peers that this host's server ran.
     pub(super) unverified_peers: u64,
     pub(super) problems: Vec<String>,
 }
@@ -116,13 +117,13 @@ impl Anything {
         self.rng.random_range(0..100) < percent
     }
 
-    /// A random message length: mostly short, sometimes the maximum.
+    /// Returns a random message length: usually short, sometimes the maximum.
     fn length(&mut self) -> u32 {
         let bits = self.rng.random_range(0..=self.max_message.ilog2());
         self.rng.random_range(1..=(2u32 << bits).min(self.max_message))
     }
 
-    /// A random server port of a peer, sometimes one that no server has bound.
+    /// Returns a random server port of a peer, sometimes one that no server has bound.
     fn any_port(&mut self) -> u16 {
         if self.chance(3) {
             self.unbound_port()
@@ -135,7 +136,7 @@ impl Anything {
         FIRST_PORT + self.server_ports
     }
 
-    /// A random client port of this host.
+    /// Returns a random client port of this host.
     fn any_client_port(&mut self, host: &mut HostCtx<'_>) -> Option<u16> {
         if self.from_ports.len() < self.client_ports {
             self.from_ports.extend(host.endpoint().open_client_port());
@@ -180,13 +181,14 @@ impl Anything {
         Some(rpc)
     }
 
-    /// Calls a host after the turmoil, when it must be up and answer. False: the endpoint refuses the call.
+    /// Calls a host after the turmoil, when it must be up and must answer. Returns false if the endpoint
+    /// refuses the call.
     pub(super) fn probe(&mut self, host: &mut HostCtx<'_>, to: usize) -> bool {
         let length = self.length().min(MAX_PROBE);
         self.probe_with(host, to, length)
     }
 
-    /// Like `probe`, with a request of `length` bytes, or the maximum if that is less.
+    /// Like `probe`, with a request of `length` bytes, or of the maximum length if that is less.
     pub(super) fn probe_with(&mut self, host: &mut HostCtx<'_>, to: usize, length: u32) -> bool {
         let port = FIRST_PORT + self.rng.random_range(0..self.server_ports);
         let length = length.min(self.max_message);
@@ -217,7 +219,7 @@ impl Anything {
 
     fn bind_all(&mut self, host: &mut HostCtx<'_>) {
         for port in 0..self.server_ports {
-            // The port is in use while it is open and while the endpoint ends its RPCs.
+            // The port remains in use while it is open and while the endpoint ends its RPCs.
             let _ = host.bind(FIRST_PORT + port);
         }
     }
@@ -227,7 +229,7 @@ impl Anything {
         host.set_timer(host.now() + gap_ns, TOKEN_CALL);
     }
 
-    /// A report that one port is unreachable, which may be the port of an open request.
+    /// Makes a report that one port, possibly that of an open request, is unreachable.
     fn refused_packet(&mut self, host: &HostCtx<'_>) -> Unreachable {
         match self.in_hand.keys().next() {
             Some(&rpc) if self.rng.random() => {
@@ -267,7 +269,7 @@ impl Anything {
         }
     }
 
-    /// Starts no more calls.
+    /// Stops starting calls.
     pub(super) fn end_turmoil(&mut self) {
         self.calm = true;
     }
@@ -311,7 +313,7 @@ impl App for Anything {
         if is_outsider(from) {
             return Reply::Now(self.max_message.min(MAX_HOSTILE));
         }
-        // The id is still in the store. The endpoint may have ended the RPC in the same burst.
+        // The ID is still in the store, although the endpoint may have ended the RPC in the same burst.
         if host.state.store.get(rpc).is_some_and(|entry| is_forged(entry.id)) {
             self.forged.insert(rpc);
             return Reply::Now(1);
@@ -331,7 +333,7 @@ impl App for Anything {
             0..60 => Reply::Now(length),
             60..80 => Reply::After { delay_ns: self.rng.random_range(0..40 * MS), length },
             80..95 => {
-                // An answer, or an abort, from a timer and not from the callback that received the request.
+                // An answer or an abort comes from a timer, not from the callback that received the request.
                 let answer = if self.chance(70) { length } else { 0 };
                 self.in_hand.insert(rpc, answer);
                 let token = TOKEN_END_REQUEST | u64::from(rpc.generation) << 32 | u64::from(rpc.slot);

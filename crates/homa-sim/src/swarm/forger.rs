@@ -14,15 +14,15 @@ use crate::payload::{Pattern, random_numbers};
 /// Number of forged packets in a run.
 const PACKETS: u64 = 300;
 
-/// The upper bits of ids in forged packets. Honest hosts are very unlikely to choose such ids.
+/// The upper bits of IDs in forged packets. Honest hosts are very unlikely to choose such IDs.
 const FORGED_ID: u64 = 0xf0f0_f0f0 << 32;
 
-/// Whether an RPC has the id of a forged packet.
+/// Whether an RPC has the ID of a forged packet.
 pub(super) fn is_forged(id: u64) -> bool {
     id & !0xffff_ffff == FORGED_ID
 }
 
-/// Difference of a forged incarnation from the run's wall clock, in milliseconds.
+/// Offsets of forged incarnations from the run's wall clock, in milliseconds.
 const AHEAD_MS: [i64; 6] = [1, 1_000, 1 << 36, -1, -10_000, -(1 << 36)];
 
 /// The forger of a run.
@@ -49,13 +49,14 @@ impl Forger {
         })
     }
 
-    /// The time of its next packet.
+    /// Returns the time of the forger's next packet.
     pub(super) fn next(&self) -> Option<Time> {
         (self.sent < PACKETS).then_some(self.next)
     }
 
-    /// Sends a packet in the name of a host that shows an incarnation. (A host that shows none would take
-    /// over the first one in its name unverified, PEER-9, and would then be treated as a peer of our kind.)
+    /// Sends a packet in the name of a host that shows an incarnation. (For a host that shows none, the first
+    /// incarnation in its name would be accepted unverified, PEER-9, and the host would then be treated as
+    /// running this implementation.)
     pub(super) fn act(&mut self, network: &mut Network<Anything>) {
         let victim = self.rng.random_range(0..self.hosts);
         let other = |step| (victim + step) % self.hosts;
@@ -100,7 +101,7 @@ impl Forger {
     }
 }
 
-/// The header of a request of one byte.
+/// Returns the header of a one-byte request.
 fn whole_request() -> Data {
     Data {
         message_length: 1,

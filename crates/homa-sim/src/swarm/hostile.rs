@@ -1,5 +1,5 @@
 //! A hostile peer among honest hosts. It has its own address and forges nothing, but takes every resource
-//! that it can get. Or it sends from many addresses of one prefix, and receives nothing at them.
+//! that it can get. Alternatively, it sends from many addresses of one prefix, and receives nothing at them.
 
 use homa_proto::Time;
 use homa_proto::wire::{self, AckList, Body, Common, Data, Grant, Incarnation, Resend};
@@ -13,23 +13,23 @@ use crate::payload::{Pattern, random_numbers};
 
 /// Host index of the hostile peer, above those of all honest hosts.
 const HOSTILE: usize = 1_000;
-/// Host indices from here on are not of honest hosts.
+/// Host indices from here on do not belong to honest hosts.
 const FIRST_OUTSIDER: usize = 16;
-/// Number of addresses with one prefix.
+/// Number of addresses with the same prefix.
 const PREFIX: usize = 256;
-/// Host index of the first unverified peer. Each unverified peer has another prefix.
+/// Host index of the first unverified peer. Each unverified peer has a different prefix.
 const FIRST_UNVERIFIED: usize = 1 << 16;
-/// Packets of the hostile peer for each unverified peer.
+/// Packets of the hostile peer per unverified peer.
 const PACKETS_PER_UNVERIFIED: u64 = 100;
 /// The host whose server the hostile peer attacks.
 const VICTIM: usize = 0;
-/// Number of packets, or pairs of packets, in a run. The number is limited because every step checks the
-/// state that they leave behind.
+/// Number of packets, or pairs of packets, in a run. It is limited because every step checks the state that
+/// the packets leave behind.
 const PACKETS: u64 = 2_000;
-/// Number of requests that it refers to at the same time.
+/// Number of requests that the hostile peer refers to at the same time.
 const KEPT: u64 = 64;
 
-/// Whether a host index is not of an honest host.
+/// Whether a host index does not belong to an honest host.
 pub(super) fn is_outsider(host: usize) -> bool {
     host >= FIRST_OUTSIDER
 }
@@ -43,11 +43,11 @@ pub(super) fn is_unverified(host: usize) -> bool {
 /// The kind of requests that come from one prefix.
 #[derive(Clone, Copy, Debug)]
 enum Flood {
-    /// Whole, and never acknowledged: they take RPCs.
+    /// Complete, and never acknowledged: they take RPCs.
     Whole,
-    /// Whole and acknowledged, far apart: they take finished ids.
+    /// Complete and acknowledged, with IDs far apart: they take finished IDs.
     Acknowledged,
-    /// Half-received: they take RPCs and memory.
+    /// Half received: they take RPCs and memory.
     HalfOpen,
 }
 
@@ -62,9 +62,9 @@ pub(super) struct HostilePeer {
     next: Time,
     sent: u64,
     flood: Flood,
-    /// The first address of the prefix that requests come from: that of the honest hosts, or another.
+    /// The first address of the prefix that requests come from: that of the honest hosts, or a different one.
     prefix: usize,
-    /// Requests of unverified peers that were sent.
+    /// Number of requests of unverified peers that were sent.
     pub(super) unverified_peers: u64,
 }
 
@@ -86,22 +86,22 @@ impl HostilePeer {
         })
     }
 
-    /// Time of its next packets. `None`: it has sent all of them.
+    /// Returns the time of the peer's next packets. `None`: it has sent all of them.
     pub(super) fn next(&self) -> Option<Time> {
         (self.sent < 2 * PACKETS).then_some(self.next)
     }
 
-    /// Sends its next packets.
+    /// Sends the peer's next packets.
     pub(super) fn act(&mut self, network: &mut Network<Anything>) {
         for (from, bytes) in self.packets() {
-            // Sent over the link of another host, so that they do not queue with the victim's own answers.
+            // Sent over the link of another host, so that they are not queued with the victim's own answers.
             network.inject_as(self.hosts - 1, from, VICTIM, 7, bytes);
         }
         self.sent += 1;
         self.next = self.next + self.rng.random_range(0..=2 * self.mean_gap_ns);
     }
 
-    /// Its next packets, and the addresses that they come from.
+    /// Returns the peer's next packets, and the addresses that they come from.
     fn packets(&mut self) -> Vec<(usize, Vec<u8>)> {
         let from_prefix = match self.kind {
             Hostile::Prefix => self.flood_packets(),
@@ -111,7 +111,7 @@ impl HostilePeer {
         from_prefix.into_iter().chain(self.unverified_peer_packet()).collect()
     }
 
-    /// A request from the next address of the prefix.
+    /// Makes a request from the next address of the prefix.
     fn flood_packets(&self) -> Vec<(usize, Vec<u8>)> {
         let turn = self.sent;
         let from = self.prefix + FIRST_OUTSIDER + turn as usize % (PREFIX - FIRST_OUTSIDER);
@@ -126,7 +126,7 @@ impl HostilePeer {
         packets.into_iter().map(|bytes| (from, bytes)).collect()
     }
 
-    /// The request of an unverified peer, and its acknowledgement later, now and then.
+    /// From time to time, returns the request of an unverified peer, and later its acknowledgement.
     fn unverified_peer_packet(&mut self) -> Option<(usize, Vec<u8>)> {
         let from = FIRST_UNVERIFIED + (self.sent / PACKETS_PER_UNVERIFIED) as usize * PREFIX;
         match self.sent % PACKETS_PER_UNVERIFIED {
@@ -143,7 +143,7 @@ impl HostilePeer {
         let turn = self.sent;
         match self.kind {
             Hostile::Prefix | Hostile::Unverified => Vec::new(),
-            // One byte at offset 1 of ever new messages with the maximum length: they open RPCs that stay
+            // One byte at offset 1 of one new maximum-length message after another. They open RPCs that stay
             // incomplete.
             Hostile::HalfOpen => vec![self.data(2 + 2 * turn, self.max_message, 1)],
             // Single bytes of four long messages, whose headers claim that every byte is unscheduled.
@@ -152,7 +152,7 @@ impl HostilePeer {
                 let at = (1 + byte).min(u64::from(self.max_message.max(2)) - 1) as u32;
                 vec![self.data(2 + 2 * message, self.max_message.max(2), at)]
             }
-            // Whole requests with ids far apart, each acknowledged at once.
+            // Complete requests with IDs far apart, each acknowledged at once.
             Hostile::Ids => {
                 let id = 128 * (1 + turn);
                 vec![self.data(id, 1, 0), self.packet(id, Body::Ack(AckList::new()))]
@@ -171,13 +171,13 @@ impl HostilePeer {
         }
     }
 
-    /// DATA with one byte of a request of the hostile peer, at `offset`. Version 1 of the cutoffs is the one
-    /// that hosts begin with and verifies the peer (SHARE-3). Version 0 leaves it unverified.
+    /// Makes DATA with one byte of a request of the hostile peer, at `offset`. Version 1 of the cutoffs is
+    /// the initial version of hosts, and verifies the peer (SHARE-3). Version 0 leaves the peer unverified.
     fn data(&self, id: u64, length: u32, offset: u32) -> Vec<u8> {
         self.byte((HOSTILE, (self.seed % 2) as u16), id, length, offset)
     }
 
-    /// The same from a peer that has received no packet from the victim.
+    /// Like [`HostilePeer::data`], from a peer that has received no packet from the victim.
     fn data_of(&self, from: usize, id: u64, length: u32, offset: u32) -> Vec<u8> {
         self.byte((from, 0), id, length, offset)
     }

@@ -2,7 +2,7 @@
 
 use homa_proto::MS;
 
-/// The settings of a run that its seed does not choose.
+/// The settings of a run that its seed does not determine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwarmOptions {
     /// Virtual time during which hosts work and faults occur. One run in five takes twenty times as long.

@@ -15,9 +15,9 @@ use crate::topology::Topology;
 /// How many kinds of faults a run has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Weather {
-    /// No loss, delay, crash, partition or closed port. No peer may give up another.
+    /// No loss, delay, crash, partition or closed port. No peer may give up on another.
     Fair,
-    /// A few packets are lost, duplicated or late. RPCs take longer and still succeed.
+    /// A few packets are lost, duplicated or late. RPCs take longer but still succeed.
     Drizzle,
     /// All faults that the seed chooses.
     Storm,
@@ -30,13 +30,13 @@ pub(super) enum Hostile {
     HalfOpen,
     /// Granted bytes, and the number of messages that have grants.
     Trickle,
-    /// Finished ids.
+    /// IDs of finished RPCs.
     Ids,
     /// Retransmitted bytes.
     Asks,
-    /// The resources of a whole prefix of unproven addresses.
+    /// The resources of a whole prefix of unverified addresses.
     Prefix,
-    /// No resource: only unverified peers send requests, as they do in a run with `Prefix`.
+    /// No resource: only unverified peers send requests, as in a run with `Prefix`.
     Unverified,
 }
 
@@ -45,20 +45,20 @@ pub(super) enum Hostile {
 pub(super) enum Clocks {
     /// They run evenly.
     Steady,
-    /// They step back and forth. Forward steps add up to less than the margin by which finished ids outlive
-    /// packets.
+    /// They step back and forth. Forward steps add up to less than the margin by which remembered finished
+    /// IDs outlive packets.
     Step,
-    /// They jump ahead by up to two days, after which no finished id can still be remembered.
+    /// They jump ahead by up to two days, after which no finished ID can still be remembered.
     Leap,
 }
 
-/// Maximum time that links and hosts need for the work left by the turmoil: the longest delays of the
-/// network, RESENDs to slow peers in turn, and messages whose lost bytes occupy nearly all of their window.
-/// Such a message advances by a few hundred bytes per round trip, and no RESEND requests the lost bytes while
-/// others arrive.
+/// Maximum time that links and hosts need for the work left by the turmoil. It covers the longest delays of
+/// the network, RESENDs sent to slow peers in turn, and messages whose lost bytes occupy nearly all of their
+/// window. Such a message advances by a few hundred bytes per round trip, and while other bytes arrive, no
+/// RESEND requests the lost ones.
 const DRAIN_NS: u64 = 120 * SEC;
 
-/// Everything that the seed chooses for a run.
+/// Everything that the seed determines for a run.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) network: NetworkConfig,
@@ -74,7 +74,7 @@ pub(super) struct Plan {
     /// Mean time between reductions of the packet size on a path; `None`: no reductions.
     pub(super) mean_path_gap_ns: Option<u64>,
     /// Mean time between moments at which a host starts many calls at once, and the number of calls; `None`:
-    /// it never does.
+    /// this never happens.
     pub(super) mean_peak_gap_ns: Option<u64>,
     pub(super) peak_calls: u32,
     pub(super) max_stall_ns: u64,
@@ -84,7 +84,7 @@ pub(super) struct Plan {
     pub(super) wall_steps: bool,
     /// Initial time of the wall clocks, in milliseconds.
     pub(super) wall_ms: u64,
-    /// Whether hosts sometimes get a report that a peer is unreachable, true or not.
+    /// Whether hosts sometimes receive a report, true or false, that a peer is unreachable.
     pub(super) icmp: bool,
     /// Whether ports are closed and reopened.
     pub(super) closes_ports: bool,
@@ -94,7 +94,7 @@ pub(super) struct Plan {
     pub(super) client_ports: usize,
     /// A host whose server accepts requests and never answers.
     pub(super) mute: Option<usize>,
-    /// The attack of the hostile peer. Without other faults, the honest hosts must hardly notice it.
+    /// The attack of the hostile peer. Without other faults, it must hardly affect the honest hosts.
     pub(super) hostile: Option<Hostile>,
     pub(super) adversity: Adversity,
 }
@@ -107,8 +107,8 @@ impl Plan {
         hosts.iter().any(forgets) || forgets(&self.network.protocol) || self.clocks == Clocks::Leap
     }
 
-    /// Maximum time until a call ends after the last fault and the last new call; `None`: as long as its
-    /// server takes.
+    /// Returns the maximum time until a call ends after the last fault and the last new call; `None`: as long
+    /// as its server takes.
     pub(super) fn call_bound_ns(&self) -> Option<u64> {
         let config = &self.network.protocol;
         // A clock may step forward at the end of the longest stall, and the turmoil's queues drain within
@@ -116,7 +116,7 @@ impl Plan {
         (self.weather == Weather::Storm).then_some(2 * config.max_stall_ns + DRAIN_NS)
     }
 
-    /// Maximum time for which any host remembers finished ids.
+    /// Returns the maximum time that any host remembers finished IDs.
     pub(super) fn lifetime_ns(&self) -> u64 {
         self.network.protocol.max_packet_lifetime_ns
     }
@@ -126,7 +126,7 @@ pub(super) fn pick<T: Copy>(rng: &mut Pcg64, values: &[T]) -> T {
     *values.choose(rng).expect("there are values")
 }
 
-/// One of the times, or `None`, which is four times as likely as each.
+/// Returns one of the times, or `None`, which is four times as likely as each.
 fn sometimes(rng: &mut Pcg64, weather: Weather, values: [u64; 2]) -> Option<u64> {
     let chosen = pick(rng, &[None, None, Some(values[0]), Some(values[1])]);
     chosen.filter(|_| weather == Weather::Storm)
@@ -140,7 +140,7 @@ pub(super) fn plan(seed: u64, options: SwarmOptions) -> Plan {
         1 => Weather::Drizzle,
         _ => Weather::Storm,
     };
-    // One run in five is longer: packets delayed by seconds then meet hosts that still work.
+    // One run in five is longer, so that packets delayed by seconds reach hosts that are still active.
     let stretch = pick(rng, &[1, 1, 1, 1, 20]);
     // If no peer may give up, the links must not be overloaded for longer than the shortest timeout.
     let stretch = if weather == Weather::Storm { stretch } else { 1 };
@@ -155,10 +155,12 @@ pub(super) fn plan(seed: u64, options: SwarmOptions) -> Plan {
     if weather != Weather::Storm {
         network.link.queue_bytes = 1 << 30;
     } else if rng.random_range(0..8) == 0 {
-        // With a shorter queue than about eight packets, the answer to one packet never arrives completely.
+        // If the queue is shorter than about eight packets, the answer to one packet never arrives
+        // completely.
         network.receive_queue_packets = pick(rng, &[8, 30, 200]);
     }
-    // A refused request is sent again and again as a whole, so a few of them make up all packets of a run.
+    // A refused request is sent again and again as a whole, so a few of them account for all packets of a
+    // run.
     let refuses = |config: &Config| config.max_finished_blocks < 100 || config.max_rpcs < 100;
     let slow = refuses(&network.protocol) || network.host_protocols.iter().any(refuses);
     let gaps = if max_message > 1_000_000 { [4 * MS, 8 * MS, 16 * MS] } else { [500 * US, 2 * MS, 8 * MS] };
@@ -174,14 +176,14 @@ pub(super) fn plan(seed: u64, options: SwarmOptions) -> Plan {
         for config in network.host_protocols.iter_mut().chain([&mut network.protocol]) {
             config.max_rpcs = config.max_rpcs.min(512);
             config.max_finished_blocks = config.max_finished_blocks.min(256);
-            // A host remembers the hostile peer as long as its ids, which must not take the place of an
-            // honest peer.
+            // A host remembers the hostile peer as long as the peer's IDs, which must not take the place of
+            // an honest peer.
             config.max_peers = config.max_peers.max(8);
         }
     }
     let adversity = Adversity::new(seed, weather, hosts, options.turmoil_ns * stretch);
     if adversity.surge.is_some() {
-        // The hostile peer opens more RPCs than the tables otherwise have room for.
+        // The hostile peer opens more RPCs than the tables would otherwise have room for.
         let hosts = network.host_protocols.iter_mut().chain([&mut network.protocol]);
         hosts.for_each(|config| config.reserve_rpcs = 0);
     }
@@ -213,7 +215,8 @@ pub(super) fn plan(seed: u64, options: SwarmOptions) -> Plan {
     }
 }
 
-/// One run in four has a hostile peer, and one in two without other faults, where its effect is visible.
+/// Decides on a hostile peer. One run in four has one, and one in two of the runs without other faults, where
+/// its effect is visible.
 fn hostile(rng: &mut Pcg64, weather: Weather) -> Option<Hostile> {
     let has_one = match weather {
         Weather::Fair => rng.random(),
@@ -260,7 +263,7 @@ fn faults(rng: &mut Pcg64, weather: Weather, options: SwarmOptions) -> FaultProf
     }
 }
 
-/// The protocol configuration of all hosts, or of each.
+/// Chooses the protocol configuration of all hosts, or of each.
 fn settings(
     rng: &mut Pcg64,
     network: &NetworkConfig,
@@ -278,12 +281,12 @@ fn settings(
         config
     };
     let common = protocol(rng, network.link.rate_bps, max_message);
-    // The lifetime must exceed the longest delay in the network, in a stalled host and by a fast clock:
-    // otherwise duplicates cannot be recognised. It is the same on all hosts, as in a network under one
-    // administration.
+    // The lifetime must exceed the longest delay in the network plus that of a stalled host and of a fast
+    // clock. Otherwise duplicates cannot be recognised. It is the same on all hosts, as in a network under
+    // one administration.
     let lifetime_ns = pick(rng, &[30 * SEC, 60 * SEC]);
     let incarnation = pick(rng, &[0, wall_ms, wall_ms, wall_ms]);
-    // If no peer may give up another, clients wait for answers that never come.
+    // If no peer may give up on another, clients wait for answers that never come.
     let max_stall_ns = match weather {
         Weather::Storm => pick(rng, &[300 * MS, SEC, 3 * SEC]),
         Weather::Fair | Weather::Drizzle => common.max_stall_ns,
@@ -298,7 +301,7 @@ fn settings(
             config = fit(protocol(rng, network.link.rate_bps, max_message), rng);
             config.max_packet_lifetime_ns = lifetime_ns;
             config.max_stall_ns = common.max_stall_ns;
-            // A waiting client must wait longer than a requesting peer does.
+            // A waiting client must wait longer than a peer that sends RESENDs.
             (config.incarnation, config.client_silence_ns) = (common.incarnation, common.client_silence_ns);
         }
         if rng.random_range(0..100) < kernels {
@@ -311,7 +314,7 @@ fn settings(
     (common, hosts)
 }
 
-/// Settings that may be unreasonable, but obey their rules.
+/// Chooses settings that may be unreasonable, but obey their rules.
 fn protocol(rng: &mut Pcg64, rate_bps: u64, max_message: u32) -> Config {
     let num_priorities = rng.random_range(1..=8);
     let mbps = (rate_bps / 1_000_000) as u32;
@@ -338,7 +341,7 @@ fn protocol(rng: &mut Pcg64, rate_bps: u64, max_message: u32) -> Config {
     }
 }
 
-/// Sometimes one tight limit, mostly alone, so that its effect is visible.
+/// Sometimes tightens one limit, usually only one, so that its effect is visible.
 fn tighten_limits(rng: &mut Pcg64, config: &mut Config) {
     for _ in 0..pick(rng, &[1, 1, 1, 4]) {
         tighten_one(rng, config);

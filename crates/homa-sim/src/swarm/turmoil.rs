@@ -16,11 +16,11 @@ use crate::payload::random_numbers;
 
 /// Two days, which is further ahead than any timer is armed.
 const LEAP_NS: i64 = 2 * 86_400 * SEC as i64;
-/// Maximum lead of a clock if finished ids must be remembered: 30 s minus the longest delay (5 s), stall (4
+/// Maximum lead of a clock if finished IDs must be remembered: 30 s minus the longest delay (5 s), stall (4
 /// s) and queue.
 const MAX_AHEAD_NS: i64 = 10 * SEC as i64;
-/// About two years in milliseconds. Half of all incarnations count as later than a given one, and a few such
-/// steps stay within that half.
+/// About two years in milliseconds. Half of all incarnations count as later than a given incarnation, and a
+/// few such steps stay within that half.
 const YEARS_MS: i64 = 1 << 36;
 
 /// Number of faults of each kind.
@@ -126,7 +126,7 @@ impl Attackers {
 }
 
 impl Turmoil<'_> {
-    /// Schedules the next fault of a kind, if the plan has that kind.
+    /// Schedules the next fault of a kind, if the plan includes that kind.
     fn schedule(&mut self, now: Time, mishap: Mishap) {
         let mean_ns = match mishap {
             Mishap::Crash => self.plan.mean_crash_gap_ns,
@@ -192,7 +192,7 @@ impl Turmoil<'_> {
         }
     }
 
-    /// A random host other than this one.
+    /// Returns a random host other than this one.
     fn other(&mut self, host: usize) -> usize {
         let hosts = self.plan.network.hosts;
         (host + self.rng.random_range(1..hosts)) % hosts

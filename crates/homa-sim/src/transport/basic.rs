@@ -1,9 +1,9 @@
 //! RAMCloud's BasicTransport: receivers send grants, and there are no priorities.
 //!
 //! A sender sends the bytes of one round trip without a grant. A receiver keeps one round trip granted for
-//! every message that it receives, without a limit on their number. When fewer packets are granted and
-//! outstanding, it grants up to a round trip plus some packets, which saves grants. After a timeout a
-//! receiver requests missing packets, and a sender without a reply sends its first packet again.
+//! every message that it receives, without a limit on the number of messages. When fewer packets are granted
+//! and outstanding, it grants up to a round trip plus a few packets, which saves grants. After a timeout a
+//! receiver requests missing packets, and a sender that got no reply sends its first packet again.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -27,8 +27,8 @@ pub enum SenderOrder {
 /// Settings of BasicTransport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BasicConfig {
-    /// Packets of a round trip, at least 1: the number sent without a grant, and the minimum number of
-    /// granted packets.
+    /// Packets per round trip, at least 1: the number sent without a grant, and the minimum number of granted
+    /// packets.
     pub round_trip: u32,
     /// Additional packets of a grant.
     pub increment: u32,
@@ -39,10 +39,10 @@ pub struct BasicConfig {
 }
 
 impl BasicConfig {
-    /// A round trip of this network, five more packets, and SRPT.
+    /// Returns settings with a round trip of this network, five more packets, and SRPT.
     ///
-    /// The RESEND timeout of 2 ms is the time that a queue of 2.5 MB takes at 10 Gbit/s. A shorter one would
-    /// treat queued packets as lost.
+    /// The RESEND timeout of 2 ms is the time that a queue of 2.5 MB takes to drain at 10 Gbit/s. A shorter
+    /// timeout would treat queued packets as lost.
     pub fn for_cluster(cluster: &ClusterConfig) -> BasicConfig {
         let packet = cluster.framing.payload + cluster.framing.header + cluster.link.overhead_bytes;
         BasicConfig {
@@ -61,7 +61,7 @@ enum Says {
     Data,
     /// All packets before this one may be sent.
     Grant,
-    /// This packet is missing, and those of the 64 after it whose bit is set.
+    /// This packet is missing, as are those of the 64 packets after it whose bit is set.
     Resend { others: u64 },
 }
 
@@ -70,7 +70,7 @@ enum Says {
 pub struct BasicBody {
     says: Says,
     message: u32,
-    /// Start of the message, which identifies it together with its number.
+    /// Start of the message, which together with the message's number identifies it.
     started: Time,
     index: u32,
 }
@@ -88,18 +88,19 @@ struct Outgoing {
     length: u32,
     started: Time,
     packets: u32,
-    /// Number of messages that started before it.
+    /// Number of messages that started before this one.
     sequence: u64,
     granted: u32,
     next: u32,
     again: BTreeSet<u32>,
     alarm: Time,
-    /// Its rank among the messages that can send.
+    /// The message's rank among the messages that can send.
     ready: Option<u64>,
 }
 
 impl Outgoing {
-    /// Bytes to be sent for the first time or again, counted as full packets unless the message has only one.
+    /// Returns the bytes to be sent for the first time or again, counted as full packets unless the message
+    /// has only one.
     fn remaining(&self, payload: u32) -> u64 {
         let unsent = u64::from(self.length).saturating_sub(u64::from(self.next) * u64::from(payload));
         unsent + self.again.len() as u64 * u64::from(payload.min(self.length))
@@ -126,7 +127,7 @@ impl Incoming {
         BasicBody { says, message: self.message, started: self.started, index }
     }
 
-    /// RESEND for packets that were granted and have not arrived.
+    /// Makes a RESEND for packets that were granted and have not arrived.
     fn missing(&self) -> BasicBody {
         let first = self.received.first_missing();
         let is_missing = |index: u32| index < self.granted && !self.received.contains(index);
@@ -144,7 +145,7 @@ pub struct Basic {
     incoming: Slots<Incoming>,
     ready: Ranks,
     started: u64,
-    /// Alarms by slot of the outgoing and of the incoming messages.
+    /// Alarms by slot, of the outgoing and of the incoming messages.
     sender_alarms: Alarms,
     receiver_alarms: Alarms,
     control: VecDeque<(u32, BasicBody)>,
@@ -209,7 +210,7 @@ impl Basic {
             Says::Resend { others } => {
                 let set = (0..64).filter(|bit| others >> bit & 1 == 1).map(|bit| body.index + 1 + bit);
                 let asked = std::iter::once(body.index).chain(set);
-                // Packets that have not been sent for the first time are still to come.
+                // Packets that have not been sent for the first time will be sent anyway.
                 let (before, packets) = (out.next, out.packets);
                 out.again.extend(asked.filter(|&index| index < before && index < packets));
                 // A requested packet has been granted, even if the grant was lost.

@@ -35,11 +35,12 @@ pub enum TransportConfig {
 const STEP_NS: u64 = 100_000;
 
 impl TransportConfig {
-    /// The names of all transports, in the order of tables.
+    /// The names of all transports, in the order used in tables.
     pub const NAMES: &[&str] =
         &[Homa::NAME, Basic::NAME, Tcp::NAME, Dctcp::NAME, Pfabric::NAME, FluidCluster::NAME];
 
-    /// The transport with this name and its defaults for a network and load; `None`: the name is unknown.
+    /// Returns the transport with this name and its defaults for a network and load; `None`: the name is
+    /// unknown.
     pub fn named(name: &str, cluster: &ClusterConfig) -> Option<TransportConfig> {
         match name {
             Homa::NAME => Some(TransportConfig::Homa(HomaConfig::tuned(cluster))),
@@ -52,7 +53,7 @@ impl TransportConfig {
         }
     }
 
-    /// Its name.
+    /// Returns the transport's name.
     pub fn name(&self) -> &'static str {
         match self {
             TransportConfig::Homa(_) => Homa::NAME,
@@ -64,8 +65,9 @@ impl TransportConfig {
         }
     }
 
-    /// Share of the hosts' link capacity in use at this load, including the transport's grants or
-    /// acknowledgements: an estimate for a network without losses. From 1 on, the load cannot be sustained.
+    /// Returns the fraction of the hosts' link capacity in use at this load, including the transport's grants
+    /// or acknowledgements. It is an estimate for a network without losses. At 1 and above, the load cannot
+    /// be sustained.
     pub fn link_share(&self, cluster: &ClusterConfig, load: f64) -> f64 {
         let payload = cluster.framing.payload;
         let overhead = cluster.link.overhead_bytes;
@@ -84,8 +86,8 @@ impl TransportConfig {
         cluster.link_share(load, control_bytes)
     }
 
-    /// Runs a cluster with it to the end, or until `progress` stops it, when the report has the results so
-    /// far.
+    /// Runs a cluster with this transport to the end, or until `progress` stops the run. In the latter case
+    /// the report contains the results so far.
     ///
     /// `progress` has no other influence on the run.
     ///

@@ -1,5 +1,5 @@
-//! DCTCP (RFC 8257): switches mark packets that have to wait, and a window shrinks in proportion to the share
-//! of marked packets.
+//! DCTCP (RFC 8257): switches mark packets that have to be queued, and a window shrinks in proportion to the
+//! fraction of marked packets.
 
 use homa_proto::Time;
 
@@ -8,22 +8,22 @@ use super::stream::{Acked, Congestion, Stream};
 /// A host's end of DCTCP.
 pub type Dctcp = Stream<MarkedShare>;
 
-/// Weight of the latest window in the share of marked packets.
+/// Weight of the latest window in the fraction of marked packets.
 const GAIN: f64 = 1.0 / 16.0;
 /// Minimum window, in packets.
 const LEAST: f64 = 2.0;
 
-/// A window that follows the share of marked packets.
+/// A window that follows the fraction of marked packets.
 #[derive(Clone, Copy, Debug)]
 pub struct MarkedShare {
     window: f64,
     doubles_below: f64,
-    /// Estimated share of marked packets.
+    /// Estimated fraction of marked packets.
     share: f64,
-    /// Packets acknowledged since the last update of the estimate, and the marked ones among them.
+    /// Packets acknowledged since the last update of the estimate, and how many of them were marked.
     packets: f64,
     marked: f64,
-    /// The next update of the estimate is when all packets before this one are acknowledged.
+    /// The estimate is next updated when all packets before this one are acknowledged.
     window_ends: u64,
     /// After a reduction, the window is not reduced again until all packets before this one are acknowledged.
     shrunk_until: u64,
@@ -90,7 +90,7 @@ impl Congestion for MarkedShare {
 mod tests {
     use super::*;
 
-    /// Acknowledges windows of ten packets, of which `marked` are marked.
+    /// Acknowledges windows of ten packets, `marked` of which are marked.
     fn after(windows: u64, marked: u64) -> MarkedShare {
         let mut share = MarkedShare::new(10.0);
         for first in 1..=10 * windows {

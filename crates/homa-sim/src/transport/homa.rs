@@ -1,6 +1,6 @@
 //! Homa: the deployed [`homa_proto::Endpoint`].
 //!
-//! If a cluster runs RPCs ([`Exchange::Echo`]), nothing differs from the deployed protocol. If messages are
+//! If a cluster runs RPCs ([`Exchange::Echo`]), the protocol is exactly the deployed one. If messages are
 //! one-way, as in published simulations, the harness ends an RPC on both sides when its request is delivered
 //! ([`Endpoint::forget`]), so that neither a response nor an acknowledgement is sent.
 
@@ -44,7 +44,7 @@ impl Body for HomaBody {
     }
 }
 
-/// The message of an event, in `a` of [`EventKind::AppSend`] and [`EventKind::AppReceive`].
+/// Marks a request, in `a` of [`EventKind::AppSend`] and [`EventKind::AppReceive`].
 const REQUEST: u32 = 0;
 const RESPONSE: u32 = 1;
 
@@ -55,12 +55,12 @@ pub struct Homa {
     endpoint: Endpoint,
     client_port: u16,
     exchange: Exchange,
-    /// Whether threads of an application answer requests. Otherwise requests are answered at once.
+    /// Whether application threads answer requests. Otherwise requests are answered immediately.
     has_threads: bool,
-    /// The cluster's message of an RPC, by slot: of outgoing messages, and of incoming ones.
+    /// The cluster's message of each RPC, by slot: of outgoing messages, and of incoming messages.
     outgoing: Vec<u32>,
     incoming: Vec<u32>,
-    /// Identifiers of an RPC and its peer in traces, by slot, for events after the RPC has ended.
+    /// Identifiers of each RPC and its peer in traces, by slot, for events after the RPC has ended.
     traced: Vec<(u64, u16)>,
     failed: u64,
     refused: u64,

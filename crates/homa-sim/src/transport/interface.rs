@@ -9,29 +9,32 @@ use crate::fabric::SwitchConfig;
 use crate::packet::{Body, Packet, PacketInfo};
 use crate::topology::Spread;
 
-/// A host's end of a transport for messages.
+/// A host's end of a message transport.
 ///
-/// After every call, the host queries its timer, and takes packets while its card has room. The behaviour of
-/// a transport may depend only on its arguments and its own state, which a seed determines.
+/// After every call, the host queries the transport's timer, and takes packets while the host's card has
+/// room. The behaviour of a transport may depend only on its arguments and its own state, both determined by
+/// the seed.
 pub trait Transport: Sized {
     /// Name on the command line.
     const NAME: &'static str;
-    /// Whether it runs RPCs itself if a cluster has them ([`Exchange::Echo`](crate::Exchange::Echo)). It then
-    /// answers each message itself, and [`Ctx::deliver`] reports that the answer is complete at the client.
-    /// For other transports, the harness starts the answer as a separate message.
+    /// Whether the transport runs RPCs itself if a cluster has them
+    /// ([`Exchange::Echo`](crate::Exchange::Echo)). It then answers each message itself, and [`Ctx::deliver`]
+    /// reports that the answer is complete at the client. For other transports, the harness starts the answer
+    /// as a separate message.
     const RUNS_RPCS: bool = false;
     /// Contents of a packet.
     type Body: Body;
     /// Settings, the same for all hosts.
     type Config: Clone;
 
-    /// The switches that it requires, which may differ from those of the cluster.
+    /// Returns the switches that the transport requires, which may differ from those of the cluster.
     fn switch(config: &Self::Config, cluster: &ClusterConfig) -> SwitchConfig {
         let _ = config;
         cluster.switch
     }
 
-    /// How it requires packets to be spread over the spines; `None`: as the topology says.
+    /// Returns how the transport requires packets to be spread over the spines; `None`: as configured in the
+    /// topology.
     fn spread() -> Option<Spread> {
         None
     }
@@ -42,18 +45,18 @@ pub trait Transport: Sized {
     /// Sends a message.
     fn send(&mut self, ctx: &mut Ctx<'_>, message: u32);
 
-    /// Handles a packet. It reports a message that is now complete to [`Ctx::deliver`].
+    /// Handles a packet. A message that is now complete is reported to [`Ctx::deliver`].
     fn receive(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<Self::Body>);
 
     /// Answers the RPC of this message, on behalf of a server's thread. Called if hosts have cores
-    /// ([`ClusterConfig::cores`]) and the transport runs RPCs: it then reports complete requests to
-    /// [`Ctx::deliver`] as well, and answers them only here.
+    /// ([`ClusterConfig::cores`]) and the transport runs RPCs. The transport then reports complete requests
+    /// to [`Ctx::deliver`] as well, and answers them only here.
     fn answer(&mut self, ctx: &mut Ctx<'_>, message: u32) {
         let _ = (ctx, message);
     }
 
-    /// Source and destination port of a packet, and the fields that a steering policy uses, if it is a Homa
-    /// packet.
+    /// Returns the source and destination port of a packet and, if it is a Homa packet, the fields that a
+    /// steering policy uses.
     fn steered(packet: &Packet<Self::Body>) -> ([u16; 2], Option<HomaPacket>) {
         let _ = packet;
         ([0; 2], None)
@@ -62,34 +65,36 @@ pub trait Transport: Sized {
     /// Handles the timeout of [`Transport::next_timeout`].
     fn timeout(&mut self, ctx: &mut Ctx<'_>);
 
-    /// Time at which to call [`Transport::timeout`]; queried after every call.
+    /// Returns the time at which to call [`Transport::timeout`]; queried after every call.
     fn next_timeout(&self) -> Option<Time>;
 
-    /// The next packet for the card. Its body overwrites `body`, which has the contents of an earlier packet.
+    /// Returns the next packet for the card. Its body overwrites `body`, which has the contents of an earlier
+    /// packet.
     fn transmit(&mut self, ctx: &mut Ctx<'_>, body: &mut Self::Body) -> Option<PacketInfo>;
 
-    /// Called when a message that this host sent has arrived, or an RPC that it started has ended. The
+    /// Handles the arrival of a message that this host sent, or the end of an RPC that it started. The
     /// harness reports this without a packet.
     fn delivered(&mut self, ctx: &mut Ctx<'_>, message: u32);
 
-    /// Whether a message to this host waits only for a grant of this host.
+    /// Whether some message to this host waits only for a grant from this host.
     fn withholds(&self, now: Time) -> bool {
         let _ = now;
         false
     }
 
-    /// Stops its time trace, if it has one. `token` is that of the message which is the reason, if this host
-    /// started it.
+    /// Stops the transport's time trace, if it has one. If this host started the message that is the reason,
+    /// `token` is that message's token.
     fn freeze_trace(&mut self, now: Time, token: Option<u64>) {
         let _ = (now, token);
     }
 
-    /// The dump of its time trace, if it has one and [`ClusterConfig::trace_records`] is above 0.
+    /// Returns the dump of the transport's time trace, if it has one and [`ClusterConfig::trace_records`] is
+    /// above 0.
     fn trace_dump(&mut self) -> Option<Vec<u8>> {
         None
     }
 
-    /// Calls `count` with the name and value of each of its counters.
+    /// Calls `count` with the name and value of each of the transport's counters.
     fn counters(&self, count: &mut dyn FnMut(&str, u64)) {
         let _ = count;
     }
@@ -106,13 +111,13 @@ pub struct Ctx<'a> {
 }
 
 impl Ctx<'_> {
-    /// A message in flight.
+    /// Returns a message in flight.
     pub fn message(&self, number: u32) -> Message {
         self.messages.get(number)
     }
 
-    /// The message with this number that started at `started`; `None`: it has arrived, and its packet came
-    /// late.
+    /// Returns the message with this number that started at `started`; `None`: it has already arrived, and
+    /// its packet came late.
     pub fn under_way(&self, number: u32, started: Time) -> Option<Message> {
         self.messages.under_way(number, started)
     }

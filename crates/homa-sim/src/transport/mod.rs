@@ -1,4 +1,4 @@
-//! Transports for a [`Cluster`](crate::Cluster): a file each, behind one trait.
+//! Transports for a [`Cluster`](crate::Cluster), one per file, behind one trait.
 
 mod basic;
 pub(crate) mod choice;

@@ -1,22 +1,22 @@
-//! The oracle: a schedule with immediate knowledge of every message, which needs no packets.
+//! The oracle: an ideal schedule with immediate knowledge of every message, which needs no packets.
 //!
-//! Messages are a fluid. At every moment they are considered in the order of their remaining link time,
-//! shortest first, and a message is served at the full rate of the hosts' links if neither its sender's
-//! uplink nor its receiver's downlink serves an earlier one. A message may be interrupted anywhere. Links
-//! between switches are never a bottleneck, nothing is lost, and there are no acknowledgements. A message
-//! takes its minimum time plus the time in which it is not served.
+//! Messages are modelled as a fluid. At every moment they are considered in the order of their remaining link
+//! time, shortest first. A message is served at the full rate of the hosts' links if neither its sender's
+//! uplink nor its receiver's downlink is serving an earlier message. A message may be interrupted anywhere.
+//! Links between switches are never a bottleneck, nothing is lost, and there are no acknowledgements. A
+//! message takes its minimum time plus the time during which it is not served.
 //!
 //! Bounds:
 //!
-//! - With [`OracleConfig::uplinks`] off, the downlinks are independent, and each has the order with the
-//!   smallest possible mean time of a single link (SRPT). No transport has a smaller mean time over the
+//! - With [`OracleConfig::uplinks`] off, the downlinks are independent, and each uses the order with the
+//!   smallest possible mean time on a single link (SRPT). No transport has a smaller mean time over the
 //!   messages to any host, except for the nanoseconds by which messages of different lengths and distances
-//!   differ on their way to that link. The bound may be far from what is possible, because a host may send to
-//!   many others at the same time.
+//!   differ on their way to that link. The bound may be far below what is possible, because a host may send
+//!   to many others at the same time.
 //! - With it on, the default, the schedule would be possible if packets could be divided. It is the ideal of
-//!   published comparisons. No message is ever delayed by a longer one, so a transport beats the oracle for
-//!   one size only by preferring it to shorter messages. For the mean over all messages it is no strict
-//!   bound, since the best choice of pairs is not always the greedy one.
+//!   published comparisons. No message is ever delayed by a longer one, so a transport can beat the oracle
+//!   for one size only by preferring that size to shorter messages. For the mean over all messages it is not
+//!   a strict bound, since the best choice of pairs is not always the greedy one.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +37,7 @@ impl Default for OracleConfig {
 #[derive(Debug, Default)]
 struct End {
     serves: Option<u32>,
-    /// Time since which it is idle, if it is.
+    /// If the end is idle, the time since when.
     free_ps: u64,
     /// Waiting messages by key.
     waiting: BTreeSet<(u64, u64, u32)>,
@@ -50,24 +50,24 @@ struct Fluid {
     arrived_ps: u64,
     /// Order among messages with the same remaining link time.
     sequence: u64,
-    /// Remaining link time, as of `served_ps` if it is served.
+    /// Remaining link time; if the message is being served, as of `served_ps`.
     needs_ps: u64,
     served_ps: u64,
 }
 
-/// The current schedule. Times are in picoseconds and never go back.
+/// The current schedule. Times are in picoseconds and never decrease.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     hosts: usize,
     config: OracleConfig,
-    /// All downlinks, then all uplinks.
+    /// All downlinks, followed by all uplinks.
     ends: Vec<End>,
     /// State of each message.
     fluids: Vec<Fluid>,
     sequence: u64,
-    /// Ends whose message ended or was interrupted, to be assigned again.
+    /// Ends whose message ended or was interrupted, to be reassigned.
     vacant: Vec<usize>,
-    /// Messages whose service has begun since the last query.
+    /// Messages whose service has started since the last query.
     begun: Vec<u32>,
 }
 
@@ -99,7 +99,7 @@ impl Schedule {
         self.assign_vacant_ends(now_ps);
     }
 
-    /// The message that ended at a host by now, if any, and its end.
+    /// Returns the message that has ended at a host by now, if any, and the time of its end.
     pub(crate) fn end(&mut self, now_ps: u64, to: u32) -> Option<(u32, u64)> {
         let message = self.ends[to as usize].serves?;
         let ended_ps = self.ends_ps(message);
@@ -111,7 +111,8 @@ impl Schedule {
         Some((message, ended_ps))
     }
 
-    /// A message whose service has begun since the last query, and its end if it is not interrupted.
+    /// Returns a message whose service has started since the last query, and when it will end if it is not
+    /// interrupted.
     pub(crate) fn take_started(&mut self) -> Option<(u32, u64)> {
         while let Some(message) = self.begun.pop() {
             if self.is_served(message) {
@@ -121,7 +122,7 @@ impl Schedule {
         None
     }
 
-    /// Whether a host receives nothing, and whether a message for it waits.
+    /// Returns whether a host receives nothing, and whether a message for it is waiting.
     pub(crate) fn state(&self, host: usize) -> (bool, bool) {
         (self.ends[host].serves.is_none(), !self.ends[host].waiting.is_empty())
     }
@@ -147,7 +148,7 @@ impl Schedule {
         (fluid.needs_ps.saturating_sub(done_ps), fluid.sequence, message)
     }
 
-    /// Whether a waiting message precedes those that its two ends serve.
+    /// Whether a waiting message precedes the messages that its two ends are serving.
     fn has_precedence(&self, message: u32, now_ps: u64) -> bool {
         let key = self.key(message, now_ps);
         self.ends_of(message)
@@ -162,7 +163,7 @@ impl Schedule {
         }
     }
 
-    /// Serves a waiting message instead of those that its two ends serve.
+    /// Serves a waiting message instead of the messages that its two ends are serving.
     fn serve(&mut self, message: u32, now_ps: u64) {
         let fluid = self.fluids[message as usize];
         let mut from_ps = fluid.arrived_ps;
@@ -188,7 +189,7 @@ impl Schedule {
         }
     }
 
-    /// Assigns each vacant end its first message that precedes those served at present, until no waiting
+    /// Assigns to each vacant end its first message that precedes the messages being served, until no waiting
     /// message precedes any. All ends agree on the order of any two messages, so this terminates, with the
     /// same pairs for any order of the ends.
     fn assign_vacant_ends(&mut self, now_ps: u64) {
@@ -211,7 +212,8 @@ mod tests {
 
     const HOSTS: usize = 6;
 
-    /// The pairs by definition: all messages considered in the order of their remaining link time.
+    /// Reference result computed directly from the definition: all messages considered in the order of their
+    /// remaining link time.
     fn served_by_definition(schedule: &Schedule, open: &[u32], now_ps: u64) -> Vec<u32> {
         let mut keys: Vec<_> = open.iter().map(|&message| schedule.key(message, now_ps)).collect();
         keys.sort_unstable();

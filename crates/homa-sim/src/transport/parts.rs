@@ -1,4 +1,4 @@
-//! Parts that several transports share.
+//! Parts shared by several transports.
 
 use std::collections::BTreeSet;
 
@@ -6,16 +6,16 @@ use homa_proto::Time;
 
 use crate::cluster::ideal::Framing;
 
-/// Bytes of an acknowledgement without data: a TCP header with timestamps. With the link's overhead it is
+/// Bytes of an acknowledgement without data: a TCP header with timestamps. With the link's overhead, this is
 /// just above the shortest Ethernet frame.
 pub(super) const ACK_BYTES: u32 = 32;
 
-/// Number of packets of a message.
+/// Returns the number of packets of a message.
 pub(super) fn packets(framing: &Framing, length: u32) -> u32 {
     length.div_ceil(framing.payload).max(1)
 }
 
-/// Bytes of a message in the packet with this index.
+/// Returns the number of message bytes in the packet with this index.
 pub(super) fn payload(framing: &Framing, length: u32, index: u32) -> u32 {
     let before = u64::from(index) * u64::from(framing.payload);
     u64::from(length).saturating_sub(before).min(u64::from(framing.payload)) as u32
@@ -62,7 +62,7 @@ impl PacketSet {
     }
 }
 
-/// Values by small numbers, which are reused.
+/// Values indexed by small numbers, which are reused.
 #[derive(Debug)]
 pub(super) struct Slots<T> {
     slots: Vec<Option<T>>,
@@ -100,14 +100,14 @@ impl<T> Slots<T> {
     }
 }
 
-/// Alarms by number, one for each.
+/// Alarms by ID, one for each ID.
 #[derive(Debug, Default)]
 pub(super) struct Alarms {
     order: BTreeSet<(Time, u32)>,
 }
 
 impl Alarms {
-    /// Sets the alarm of `number`, which was set to `at`, to `to`; [`Time::NEVER`]: no alarm.
+    /// Moves the alarm of `number` from `at` to `to`; [`Time::NEVER`]: no alarm.
     pub(super) fn set(&mut self, number: u32, at: &mut Time, to: Time) {
         if *at != to {
             self.order.remove(&(*at, number));
@@ -122,7 +122,7 @@ impl Alarms {
         self.order.first().map(|first| first.0)
     }
 
-    /// The number of the next alarm that is due. It remains set until changed.
+    /// Returns the ID of the next due alarm. The alarm remains set until changed.
     pub(super) fn due(&self, now: Time) -> Option<u32> {
         self.order.first().filter(|first| first.0 <= now).map(|first| first.1)
     }
@@ -148,7 +148,7 @@ impl Ranks {
         }
     }
 
-    /// The number with the smallest rank, and the smallest one if ranks are equal.
+    /// Returns the number with the lowest rank; ties go to the lower number.
     pub(super) fn first(&self) -> Option<u32> {
         self.order.first().map(|first| first.1)
     }

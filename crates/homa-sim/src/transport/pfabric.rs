@@ -4,9 +4,9 @@
 //! A sender starts with a window of the network's bandwidth-delay product and detects losses only by a short
 //! timeout. A timeout halves the threshold up to which the window doubles, and resets the window to one
 //! packet. After several timeouts in a row, the sender probes the path with a packet without payload. Every
-//! packet is acknowledged by one with the highest rank, except the one that completes a message: the harness
-//! notifies the sender, as for every transport of messages. In W2, where most messages are one packet, those
-//! acknowledgements would be a sixth of all bytes.
+//! packet is acknowledged by one with the highest rank, except the packet that completes a message, because
+//! the harness notifies the sender, as for every message transport. In W2, where most messages are one
+//! packet, those acknowledgements would be a sixth of all bytes.
 
 use std::collections::VecDeque;
 
@@ -23,7 +23,7 @@ use crate::packet::{Body, Packet, PacketInfo};
 /// Settings of pFabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PfabricConfig {
-    /// Bytes of each port's queue, with overhead.
+    /// Size of each port's queue in bytes, with overhead.
     pub port_bytes: u64,
     /// Initial and maximum window of a message in packets, at least 1.
     pub window: u32,
@@ -34,12 +34,13 @@ pub struct PfabricConfig {
 }
 
 impl PfabricConfig {
-    /// As in its paper: a window of 12 packets, or of the network's bandwidth-delay product if that is more,
-    /// queues of two windows, and timeouts of three times the time of a window, which are 45 us at 10 Gbit/s.
+    /// Returns the settings of the pFabric paper: a window of 12 packets, or of the network's bandwidth-delay
+    /// product if that is larger; queues of two windows; and timeouts of three times the time of a window,
+    /// which are 45 us at 10 Gbit/s.
     ///
-    /// The 12 packets are 1.5 times the product of the network of [`ClusterConfig::sigcomm18`]. With 7
-    /// packets there, messages of two to a hundred packets take a tenth longer, since every wait closes the
-    /// window.
+    /// 12 packets are 1.5 times the bandwidth-delay product of the network of [`ClusterConfig::sigcomm18`].
+    /// With 7 packets there, messages of two to a hundred packets take a tenth longer, since every time a
+    /// packet is queued the window closes.
     pub fn for_cluster(cluster: &ClusterConfig) -> PfabricConfig {
         let packet = cluster.framing.payload + cluster.framing.header + cluster.link.overhead_bytes;
         let window = cluster.rtt_bytes().div_ceil(packet).max(12);
@@ -67,9 +68,9 @@ enum Kind {
 pub struct PfabricBody {
     kind: Kind,
     message: u32,
-    /// Start of the message, which identifies it together with its number.
+    /// Start of the message, which together with the message's number identifies it.
     started: Time,
-    /// Index of the packet, or of the acknowledged one.
+    /// Index of the packet, or of the acknowledged packet.
     index: u32,
     /// All packets before this one have arrived.
     below: u32,
@@ -101,7 +102,7 @@ struct Outgoing {
     /// Whether a probe is to be sent.
     asks: bool,
     alarm: Time,
-    /// Its rank among the messages that can send.
+    /// The message's rank among the messages that can send.
     ready: Option<u64>,
 }
 
@@ -294,7 +295,7 @@ impl Transport for Pfabric {
     fn transmit(&mut self, ctx: &mut Ctx<'_>, body: &mut PfabricBody) -> Option<PacketInfo> {
         if let Some((to, ack)) = self.acks.pop_front() {
             *body = ack;
-            // A separate flow, so that a switch never sends an acknowledgement in place of waiting data.
+            // A separate flow, so that a switch never sends an acknowledgement in place of queued data.
             let flow = ack.message | 1 << 31;
             return Some(PacketInfo { flow, ..PacketInfo::new(ctx.host, to, ACK_BYTES, 7) });
         }

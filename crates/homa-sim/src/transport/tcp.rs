@@ -1,7 +1,7 @@
 //! TCP with CUBIC (RFC 9438), as in an unmodified Linux host.
 //!
-//! It has no HyStart, which ends the doubling when round trips grow: HyStart measures bursts that the
-//! hardware of datacentres makes, and this network makes none.
+//! HyStart, which ends the doubling when round trips grow, is left out. It measures bursts that datacentre
+//! hardware creates, and this network creates none.
 
 use homa_proto::Time;
 
@@ -14,7 +14,7 @@ pub type Tcp = Stream<Cubic>;
 const BETA: f64 = 0.7;
 /// Growth of the window, in packets per cubic second.
 const C: f64 = 0.4;
-/// Growth in packets per round trip that gives the mean throughput of a window halved at every loss.
+/// Growth in packets per round trip that gives the mean throughput of a window that is halved at every loss.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 /// Minimum window, in packets.
 const LEAST: f64 = 2.0;
@@ -26,8 +26,8 @@ pub struct Cubic {
     doubles_below: f64,
     /// Window at the last loss.
     before_loss: f64,
-    /// Start of the current growth, its initial window, and the time until it reaches the window of the last
-    /// loss.
+    /// The current growth: its start, its initial window, and the time until it reaches the window of the
+    /// last loss.
     epoch: Option<Epoch>,
 }
 
@@ -36,13 +36,13 @@ struct Epoch {
     from: Time,
     plateau_secs: f64,
     plateau: f64,
-    /// Window of a connection that grows by a constant in each round trip.
+    /// Window of a connection that grows by a constant every round trip.
     steady: f64,
 }
 
 impl Cubic {
     fn shrink(&mut self) {
-        // A window that did not reach its previous size leaves other connections more room.
+        // A window that did not reach its previous size leaves more room to other connections.
         let falls = self.window < self.before_loss;
         self.before_loss = if falls { self.window * (1.0 + BETA) / 2.0 } else { self.window };
         self.doubles_below = (self.window * BETA).max(LEAST);
