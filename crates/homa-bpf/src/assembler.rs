@@ -1,12 +1,12 @@
-//! Programs of the kernel's virtual machine (eBPF), written as calls: one instruction each, with labels for
+//! Programs for the kernel's virtual machine (eBPF), written as calls: one per instruction, with labels for
 //! jumps.
 
-/// A register. R1 to R5 are the arguments of a helper, lost by the call, and R0 is its result.
+/// A register. R1 to R5 are the arguments of a helper and are clobbered by the call; R0 is the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Register {
-    /// The result of a helper and of the program.
+    /// Result of a helper and of the program.
     R0,
-    /// First argument; the program's context when it begins.
+    /// First argument. At the start of the program: its context.
     R1,
     /// Second argument.
     R2,
@@ -16,15 +16,15 @@ pub enum Register {
     R4,
     /// Fifth argument.
     R5,
-    /// Kept by calls.
+    /// Preserved by calls.
     R6,
-    /// Kept by calls.
+    /// Preserved by calls.
     R7,
-    /// Kept by calls.
+    /// Preserved by calls.
     R8,
-    /// Kept by calls.
+    /// Preserved by calls.
     R9,
-    /// The end of the stack, which lies below it. It cannot be written.
+    /// The end of the stack, which lies below it. Read-only.
     R10,
 }
 
@@ -82,16 +82,16 @@ pub struct Instruction {
 
 const _: () = assert!(size_of::<Instruction>() == 8);
 
-/// A target of jumps, made before it is placed, since programs jump forward only.
+/// A jump target. It is created before it is placed, since programs only jump forward.
 #[derive(Clone, Copy, Debug)]
 pub struct Label(usize);
 
-// Classes, from linux/bpf_common.h and linux/bpf.h; libc has those of the classic machine only.
+// Instruction classes, from linux/bpf_common.h and linux/bpf.h; libc defines only those of classic BPF.
 const CLASS_LOAD_DOUBLE: u8 = 0x00;
 const CLASS_LOAD: u8 = 0x01;
 const CLASS_STORE: u8 = 0x03;
 const CLASS_JUMP: u8 = 0x05;
-/// Operates on the lower 32 bits and zeroes the others.
+/// Operates on the lower 32 bits and zeroes the upper 32.
 const CLASS_ALU: u8 = 0x04;
 /// Compares the lower 32 bits.
 const CLASS_JUMP32: u8 = 0x06;
@@ -121,7 +121,7 @@ const JUMP_CALL: u8 = 0x80;
 const JUMP_EXIT: u8 = 0x90;
 
 // Values of the source register field. The immediate of the load is a map's descriptor; the instruction loads
-// the map, or the address of its first value.
+// the map, or the address of the map's first value.
 const PSEUDO_MAP_FD: u8 = 1;
 const PSEUDO_MAP_VALUE: u8 = 2;
 
@@ -136,7 +136,7 @@ pub struct Assembler {
 }
 
 impl Assembler {
-    /// A new label, to be placed once.
+    /// Creates a new label, to be placed once.
     pub fn label(&mut self) -> Label {
         self.places.push(None);
         Label(self.places.len() - 1)
@@ -145,7 +145,7 @@ impl Assembler {
     /// Places a label before the next instruction.
     ///
     /// # Panics
-    /// It was placed before.
+    /// The label was placed before.
     pub fn place(&mut self, label: Label) {
         let before = self.places[label.0].replace(self.code.len());
         assert!(before.is_none(), "a label is placed once");
@@ -153,7 +153,7 @@ impl Assembler {
 
     fn push(&mut self, code: u8, destination: Register, source: u8, offset: i16, immediate: i32) {
         let destination = destination.number();
-        // The structure stores the two as bit fields, whose order depends on the byte order.
+        // The structure stores the two registers as bit fields, whose order depends on the byte order.
         let registers = if cfg!(target_endian = "little") {
             destination | source << 4
         } else {
@@ -182,7 +182,7 @@ impl Assembler {
         self.push(CLASS_ALU64 | OP_MOVE | SOURCE_REGISTER, to, from.number(), 0, 0);
     }
 
-    /// `to = number`, of 32 bits with a sign.
+    /// `to = number`, a signed 32-bit number.
     pub fn set(&mut self, to: Register, number: u32) {
         self.push(CLASS_ALU64 | OP_MOVE, to, 0, 0, number as i32);
     }
@@ -217,17 +217,17 @@ impl Assembler {
         self.push(CLASS_ALU64 | OP_SHIFT_LEFT, to, 0, 0, bits as i32);
     }
 
-    /// The lower 32 bits of `to` `^=` those of `from`; the upper ones become 0.
+    /// XORs the lower 32 bits of `from` into those of `to`. The upper bits of `to` become 0.
     pub fn xor_register_32(&mut self, to: Register, from: Register) {
         self.push(CLASS_ALU | OP_XOR | SOURCE_REGISTER, to, from.number(), 0, 0);
     }
 
-    /// `to =` the lower 32 bits of `to * number`.
+    /// Sets `to` to the lower 32 bits of `to * number`.
     pub fn multiply_32(&mut self, to: Register, number: u32) {
         self.push(CLASS_ALU | OP_MULTIPLY, to, 0, 0, number as i32);
     }
 
-    /// `to =` these 32 bits, zero-extended; [`Assembler::set`] extends their sign.
+    /// Sets `to` to this 32-bit number, zero-extended. [`Assembler::set`] sign-extends.
     pub fn set_32(&mut self, to: Register, number: u32) {
         self.push(CLASS_ALU | OP_MOVE, to, 0, 0, number as i32);
     }
@@ -242,12 +242,12 @@ impl Assembler {
         self.push(CLASS_ALU64 | OP_SHIFT_RIGHT, to, 0, 0, bits as i32);
     }
 
-    /// `to %= number`, which is not 0.
+    /// `to %= number`, which must not be 0.
     pub fn modulo(&mut self, to: Register, number: u32) {
         self.push(CLASS_ALU64 | OP_MODULO, to, 0, 0, number as i32);
     }
 
-    /// Converts four loaded bytes from little endian.
+    /// Converts four loaded bytes from little-endian order.
     pub fn read_lowest_first(&mut self, register: Register) {
         if cfg!(target_endian = "big") {
             self.push(CLASS_ALU | OP_TO_LITTLE_ENDIAN, register, 0, 0, 32);
@@ -274,12 +274,12 @@ impl Assembler {
         self.push_jump(CLASS_JUMP32 | JUMP_UNEQUAL, register, 0, number, to);
     }
 
-    /// Jumps to the label if the left register is greater, both unsigned.
+    /// Jumps to the label if the left register is greater (unsigned).
     pub fn jump_if_greater(&mut self, left: Register, right: Register, to: Label) {
         self.push_jump(CLASS_JUMP | JUMP_GREATER | SOURCE_REGISTER, left, right.number(), 0, to);
     }
 
-    /// Jumps to the label if the left register is greater or equal, both unsigned.
+    /// Jumps to the label if the left register is greater or equal (unsigned).
     pub fn jump_if_not_less(&mut self, left: Register, right: Register, to: Label) {
         self.push_jump(CLASS_JUMP | JUMP_GREATER_OR_EQUAL | SOURCE_REGISTER, left, right.number(), 0, to);
     }
@@ -294,24 +294,24 @@ impl Assembler {
         self.push_jump(CLASS_JUMP | JUMP_UNEQUAL | SOURCE_REGISTER, left, right.number(), 0, to);
     }
 
-    /// Jumps to the label if the register is this number, below 2^31, taken as one of 64 bits.
+    /// Jumps to the label if the whole 64-bit register equals this number, which is below 2^31.
     pub fn jump_if_is(&mut self, register: Register, number: u32, to: Label) {
         self.push_jump(CLASS_JUMP | JUMP_EQUAL, register, 0, number, to);
     }
 
-    /// Jumps to the label if the register is greater than this number, below 2^31, both unsigned.
+    /// Jumps to the label if the register is greater than this number, which is below 2^31 (unsigned).
     pub fn jump_if_above(&mut self, register: Register, number: u32, to: Label) {
         self.push_jump(CLASS_JUMP | JUMP_GREATER, register, 0, number, to);
     }
 
-    /// `to =` the address of the value of this map, an array of one. Takes two instructions.
+    /// Sets `to` to the address of the value in this map, an array of one element. Takes two instructions.
     pub fn load_value_address(&mut self, to: Register, descriptor: i32) {
         let code = CLASS_LOAD_DOUBLE | WIDTH_DOUBLE;
         self.push(code, to, PSEUDO_MAP_VALUE, 0, descriptor);
         self.push(0, Register::R0, 0, 0, 0);
     }
 
-    /// `to =` the map with this descriptor. Takes two instructions.
+    /// Sets `to` to the map with this descriptor. Takes two instructions.
     pub fn load_map(&mut self, to: Register, descriptor: i32) {
         let code = CLASS_LOAD_DOUBLE | WIDTH_DOUBLE;
         self.push(code, to, PSEUDO_MAP_FD, 0, descriptor);
@@ -328,7 +328,7 @@ impl Assembler {
         self.push(CLASS_JUMP | JUMP_EXIT, Register::R0, 0, 0, 0);
     }
 
-    /// The program, with every jump resolved.
+    /// Returns the program, with every jump resolved.
     ///
     /// # Panics
     /// The label of a jump was not placed after the jump, or a jump is too long for 16 bits.
@@ -349,7 +349,7 @@ mod tests {
     use super::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
     use super::*;
 
-    /// The instructions' code, destination, source, offset and immediate.
+    /// Returns each instruction's opcode, destination, source, offset and immediate.
     fn fields(program: &[Instruction]) -> Vec<(u8, u8, u8, i16, i32)> {
         let half =
             |byte: u8, low: bool| if low == cfg!(target_endian = "little") { byte & 15 } else { byte >> 4 };

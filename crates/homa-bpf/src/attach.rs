@@ -1,4 +1,4 @@
-//! Attaching a loaded program to a device, in the driver or in generic mode.
+//! Attaches a loaded program to a device, in native or generic mode.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use crate::link::{self, Place};
 
-/// Attempts while the device has another program, and the pause between them: the kernel detaches a program
-/// some time after its last descriptor is closed, which takes longer on a busy machine.
+/// Number of attempts while the device has another program, and the pause between them. The kernel detaches a
+/// program some time after the program's last descriptor is closed, which takes longer on a busy machine.
 const TRIES: u32 = 100;
 const PAUSE_MS: u64 = 4;
 
 /// Where an XDP program runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum XdpMode {
-    /// In the device's driver if it supports programs, otherwise generic.
+    /// In the device's driver (native) if the driver supports programs, otherwise generic.
     #[default]
     Auto,
     /// In the device's driver, or not at all.
@@ -25,7 +25,7 @@ pub enum XdpMode {
     Generic,
 }
 
-/// The places where the mode permits a program to run, the preferred place first.
+/// Returns the places where the mode permits a program to run, the preferred place first.
 #[must_use]
 pub fn places(mode: XdpMode) -> &'static [Place] {
     match mode {
@@ -35,19 +35,19 @@ pub fn places(mode: XdpMode) -> &'static [Place] {
     }
 }
 
-/// A program attached to a device, detached when this is dropped even if another process has a copy of the
-/// descriptor, as a child does between fork and exec.
+/// A program attached to a device. It is detached when this is dropped, even if another process has a copy of
+/// the descriptor, as a child has between fork and exec.
 #[derive(Debug)]
 pub struct Attachment(OwnedFd);
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        // Fails if the program was detached before, or the device is gone.
+        // This fails if the program was detached earlier, or if the device is gone.
         let _ = link::detach(self.0.as_fd());
     }
 }
 
-/// Attaches a program to a device. Waits a bounded time for another program that is being detached.
+/// Attaches a program to a device. If another program is being detached, waits for a bounded time.
 ///
 /// # Errors
 /// The error of the kernel; [`is_taken`] returns whether the cause is another program.
@@ -64,7 +64,7 @@ pub fn attach(program: &OwnedFd, device: u32, place: Place) -> io::Result<Attach
     }
 }
 
-/// Whether the device has another program, in either place.
+/// Whether the error means that the device has another program, in either place.
 #[must_use]
 pub fn is_taken(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))

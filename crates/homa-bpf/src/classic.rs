@@ -1,11 +1,11 @@
-//! Programs of the classic packet filter, which sockets run without any privilege: a filter of what a socket
-//! receives, or the choice among several sockets. The kernel documents the machine in
+//! Classic BPF programs, which sockets run without any privilege. Such a program filters what a socket
+//! receives, or selects one of several sockets. The kernel documents the machine in
 //! `Documentation/networking/filter.rst`.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// One instruction. The machine has the registers A and X. The operand of a jump is the number of
+/// A single instruction. The machine has the registers A and X. The operand of a jump is the number of
 /// instructions to skip; for conditional jumps it has 8 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
@@ -14,7 +14,7 @@ pub struct Instruction {
     pub code: u16,
     /// Number of instructions to skip if the condition holds.
     pub if_true: u8,
-    /// Number of instructions to skip if it does not.
+    /// Number of instructions to skip if the condition does not hold.
     pub if_false: u8,
     /// Operand.
     pub k: u32,
@@ -22,13 +22,13 @@ pub struct Instruction {
 
 const _: () = assert!(size_of::<Instruction>() == size_of::<libc::sock_filter>());
 
-/// An instruction that is not conditional.
+/// Makes an unconditional instruction.
 #[must_use]
 pub const fn plain(code: u16, k: u32) -> Instruction {
     Instruction { code, if_true: 0, if_false: 0, k }
 }
 
-/// Maximum number of instructions of a program (BPF_MAXINSNS).
+/// Maximum number of instructions in a program (BPF_MAXINSNS).
 pub const INSTRUCTIONS_MAX: usize = 4_096;
 
 /// Loads a byte of the packet into A, from offset k.
@@ -37,11 +37,11 @@ pub const LOAD_BYTE: u16 = (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16;
 pub const LOAD_HALF: u16 = (libc::BPF_LD | libc::BPF_H | libc::BPF_ABS) as u16;
 /// Loads four bytes in network order into A, from offset k.
 pub const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
-/// As [`LOAD_BYTE`], from offset X + k.
+/// Like [`LOAD_BYTE`], from offset X + k.
 pub const LOAD_BYTE_X: u16 = (libc::BPF_LD | libc::BPF_B | libc::BPF_IND) as u16;
-/// As [`LOAD_HALF`], from offset X + k.
+/// Like [`LOAD_HALF`], from offset X + k.
 pub const LOAD_HALF_X: u16 = (libc::BPF_LD | libc::BPF_H | libc::BPF_IND) as u16;
-/// As [`LOAD_WORD`], from offset X + k.
+/// Like [`LOAD_WORD`], from offset X + k.
 pub const LOAD_WORD_X: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_IND) as u16;
 /// Loads the packet's length into A.
 pub const LOAD_LENGTH: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_LEN) as u16;
@@ -63,11 +63,11 @@ pub const SUBTRACT_X: u16 = (libc::BPF_ALU | libc::BPF_SUB | libc::BPF_X) as u16
 pub const ADD_NUMBER: u16 = (libc::BPF_ALU | libc::BPF_ADD | libc::BPF_K) as u16;
 /// Skips k instructions.
 pub const JUMP: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
-/// Conditional: A is k.
+/// Condition: A is k.
 pub const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-/// Conditional: A is at least k.
+/// Condition: A is at least k.
 pub const IF_AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
-/// Conditional: A and k have a bit in common.
+/// Condition: A and k have a bit in common.
 pub const IF_ANY_BIT: u16 = (libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K) as u16;
 /// Ends the program with the result k.
 pub const RETURN_NUMBER: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
@@ -82,15 +82,15 @@ pub const DROP_ALL: [Instruction; 1] = [plain(RETURN_NUMBER, 0)];
 pub enum Purpose {
     /// The result is the number of bytes of a packet that the socket receives; 0: none (SO_ATTACH_FILTER).
     Filter,
-    /// The result is the number of the socket that receives a packet, among the sockets at one address
+    /// The result is the index of the socket that receives a packet, among the sockets at one address
     /// (SO_ATTACH_REUSEPORT_CBPF).
     ReusePort,
-    /// The result is the number of the packet socket that receives a frame, in a group (PACKET_FANOUT_DATA).
+    /// The result is the index of the packet socket in a group that receives a frame (PACKET_FANOUT_DATA).
     Fanout,
 }
 
 impl Purpose {
-    /// Level and name of the option.
+    /// Returns the level and name of the socket option.
     fn option(self) -> (libc::c_int, libc::c_int) {
         match self {
             Purpose::Filter => (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER),
@@ -102,8 +102,8 @@ impl Purpose {
 
 const PADDING_BYTES: usize = size_of::<*const Instruction>() - size_of::<libc::c_ushort>();
 
-/// The kernel's `sock_fprog`. Its padding is a field, because the kernel copies it with the rest: bytes
-/// without a value are an error to valgrind.
+/// The kernel's `sock_fprog`. Its padding is an explicit field, because the kernel copies it with the rest,
+/// and valgrind reports uninitialized bytes as an error.
 #[repr(C)]
 struct Program {
     length: libc::c_ushort,
@@ -113,10 +113,10 @@ struct Program {
 
 const _: () = assert!(size_of::<Program>() == size_of::<libc::sock_fprog>());
 
-/// Attaches a program to a socket, in place of an earlier one for this purpose.
+/// Attaches a program to a socket, replacing any earlier program for this purpose.
 ///
 /// # Errors
-/// The error of the kernel; EINVAL if it refuses the program, ENOMEM if the program is longer than
+/// The error of the kernel: EINVAL if it refuses the program, ENOMEM if the program is longer than
 /// `net.core.optmem_max` allows.
 pub fn attach(socket: impl AsFd, purpose: Purpose, program: &[Instruction]) -> io::Result<()> {
     let Ok(length) = libc::c_ushort::try_from(program.len()) else {
@@ -125,9 +125,9 @@ pub fn attach(socket: impl AsFd, purpose: Purpose, program: &[Instruction]) -> i
     let value = Program { length, padding: [0; PADDING_BYTES], instructions: program.as_ptr() };
     let (level, name) = purpose.option();
     let bytes = size_of::<Program>() as libc::socklen_t;
-    // SAFETY: the descriptor is open while it is borrowed; the kernel reads `bytes` bytes of `value`, which
-    // is as long, and through it `length` instructions of `program`, which lives through the call; it keeps a
-    // copy and writes to neither.
+    // SAFETY: the descriptor is open while it is borrowed. The kernel reads `bytes` bytes of `value`, which
+    // is that long, and through `value` it reads `length` instructions of `program`, which lives through the
+    // call. It keeps a copy and writes to neither.
     let result = unsafe {
         libc::setsockopt(socket.as_fd().as_raw_fd(), level, name, (&raw const value).cast(), bytes)
     };
@@ -145,7 +145,7 @@ mod tests {
     fn a_filter_chooses_what_a_socket_receives() {
         let [from, to] = [0, 1].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
         to.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        // A filter of a UDP socket sees packets from their UDP header on.
+        // The filter of a UDP socket sees packets from their UDP header on.
         let wanted = [
             plain(LOAD_BYTE, 8),
             Instruction { code: IF_EQUAL, if_true: 0, if_false: 1, k: u32::from(b'y') },

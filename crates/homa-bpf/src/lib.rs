@@ -1,13 +1,14 @@
-//! Programs of the kernel's virtual machine (eBPF) that network devices run on each frame (XDP), without a
+//! Programs for the kernel's virtual machine (eBPF) that network devices run on each frame (XDP), without a
 //! compiler and without a library: assembled here, loaded by bpf(2), attached by links.
 //!
-//! - [`assembler`]: a program written as calls, one instruction each, with labels for jumps.
+//! - [`assembler`]: a program written as calls, one per instruction, with labels for jumps.
 //! - [`frame`]: offsets of headers in a frame, and the bounds check that the verifier requires.
-//! - [`map`]: memory that programs and processes share, sockets and cores that frames are redirected to.
+//! - [`map`]: memory shared by programs and processes, and the sockets and cores that frames are redirected
+//!   to.
 //! - [`program`]: loading a program, its name and statistics, and running it on a frame without a device.
 //! - [`link`]: a program attached to a device while a descriptor is open.
-//! - [`attach`]: the same, in the best place that a device offers, detached on drop.
-//! - [`classic`]: programs of the classic packet filter, for sockets, which take no privilege.
+//! - [`attach`]: like [`link`], in the best mode that the device supports, detached on drop.
+//! - [`classic`]: classic BPF programs for sockets, which require no privilege.
 //! - [`xdp`]: results and the context of XDP programs, and the helper that redirects frames.
 //!
 //! ```no_run
@@ -29,17 +30,17 @@
 //!
 //! # Design
 //!
-//! - **Programs are assembled instruction by instruction.** That takes no compiler and no object file at run
+//! - **Programs are assembled instruction by instruction.** This needs no compiler and no object file at run
 //!   time, a program can depend on the configuration, and its tests run it in the kernel
-//!   (`BPF_PROG_TEST_RUN`). Jumps go forward only, so that every program ends.
-//! - **Links attach programs** (`BPF_LINK_CREATE`). A link goes with its descriptor, and so with the process,
-//!   in whatever way that ends.
+//!   (`BPF_PROG_TEST_RUN`). Jumps only go forward, so every program ends.
+//! - **Links attach programs** (`BPF_LINK_CREATE`). A link ends with its descriptor, and therefore with the
+//!   process, however the process ends.
 //! - **System calls are in one file** (`sys`). The other files declare the structures of their commands; each
 //!   `unsafe` block says what the kernel reads and writes.
-//! - **Kinds of maps and programs are those that XDP needs.** Keys of maps are 32-bit numbers; a map of any
-//!   other shape is refused with EINVAL before the kernel copies a key or a value.
+//! - **Kinds of maps and programs are those that XDP needs.** Map keys are 32-bit numbers; a map of any other
+//!   shape is refused with EINVAL before the kernel copies a key or a value.
 //!
-//! XDP takes Linux 5.11 and the capabilities CAP_BPF and CAP_NET_ADMIN; [`classic`] takes neither.
+//! XDP requires Linux 5.11 and the capabilities CAP_BPF and CAP_NET_ADMIN; [`classic`] requires neither.
 
 pub mod assembler;
 pub mod attach;

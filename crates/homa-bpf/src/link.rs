@@ -1,4 +1,4 @@
-//! Links: a program attached to a device while any process has a descriptor of the link.
+//! Links: each attaches a program to a device while any process has a descriptor of the link.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -11,21 +11,21 @@ const NEXT_ID: libc::c_int = 31;
 const DETACH: libc::c_int = 34;
 const ATTACH_XDP: u32 = 37;
 
-// Of linux/if_link.h.
+// From linux/if_link.h.
 const FLAG_GENERIC: u32 = 1 << 1;
 const FLAG_NATIVE: u32 = 1 << 2;
 
 /// Where an attached program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// In the device's driver, before the kernel has made a packet of a frame.
+    /// In the device's driver, before the kernel has made a packet of the frame.
     Native,
     /// In the kernel's receive path: any device, any MTU.
     Generic,
 }
 
 impl Place {
-    /// The flag of bpf(2) and of rtnetlink.
+    /// Returns the flag for bpf(2) and rtnetlink.
     #[must_use]
     pub fn flag(self) -> u32 {
         match self {
@@ -43,8 +43,8 @@ struct Create {
     flags: u32,
 }
 
-/// `struct bpf_link_info` with the fields of XDP. Other kinds have other fields there, some of them pointers
-/// to where the kernel writes; where they are zero it writes nowhere.
+/// `struct bpf_link_info` with the fields of XDP. Other kinds of links have other fields there, some of which
+/// are pointers that the kernel writes to. The kernel writes nothing where they are zero.
 #[repr(C)]
 #[derive(Default)]
 struct Info {
@@ -67,8 +67,8 @@ pub fn attach(program: BorrowedFd<'_>, device: u32, place: Place) -> io::Result<
     unsafe { open(CREATE, &mut attribute) }
 }
 
-/// The link that attaches this program to this device, no matter which process has it; `None` if there is
-/// none.
+/// Returns the link that attaches this program to this device, no matter which process has it; `None` if
+/// there is none.
 ///
 /// # Errors
 /// The error of the kernel; requires CAP_SYS_ADMIN.
@@ -82,11 +82,11 @@ pub fn find(program: u32, device: u32) -> io::Result<Option<OwnedFd>> {
             result => result?,
         };
         next.id = next.next_id;
-        // SAFETY: the command is that for links. A link that has gone meanwhile is passed over.
+        // SAFETY: the command is the one for links. A link that has gone in the meantime is skipped.
         let Ok(link) = (unsafe { by_id(BY_ID, next.id) }) else { continue };
         let mut info = Info::default();
-        // SAFETY: the structure begins as that for links does and is all zeroes, so that lengths and pointers
-        // in it, of whatever kind, are none.
+        // SAFETY: the structure begins like the kernel's structure for links. It is all zeroes, so any
+        // lengths and pointers in it are zero for every kind of link.
         if unsafe { object_info(link.as_fd(), &mut info) }.is_ok()
             && (info.kind, info.program, info.device) == (KIND_XDP, program, device)
         {
@@ -101,6 +101,6 @@ pub fn find(program: u32, device: u32) -> io::Result<Option<OwnedFd>> {
 /// The error of the kernel.
 pub fn detach(link: BorrowedFd<'_>) -> io::Result<()> {
     let mut attribute: u32 = link.as_raw_fd() as u32;
-    // SAFETY: the attribute is the one number of the command.
+    // SAFETY: BPF_LINK_DETACH reads only the link fd, which `attribute` holds.
     unsafe { call(DETACH, &mut attribute) }.map(|_| ())
 }

@@ -1,4 +1,4 @@
-//! Maps: memory that programs and processes share, and the places that frames are redirected to.
+//! Maps: memory that programs and processes share, and the destinations that frames are redirected to.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -11,10 +11,10 @@ const LOOK_UP: libc::c_int = 1;
 const UPDATE: libc::c_int = 2;
 const BY_ID: libc::c_int = 14;
 
-/// The contents of a map. Keys are numbers from 0 on.
+/// The contents of a map. Keys are indices starting at 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapKind {
-    /// Values that all programs and processes share; the first begins a page.
+    /// Values that all programs and processes share; the first value begins a page.
     Array,
     /// Like `Array`, with separate values for each core.
     ArrayPerCore,
@@ -34,14 +34,14 @@ impl MapKind {
         }
     }
 
-    /// All kinds; the kernel has others, whose keys and values may be of any length.
+    /// All kinds. The kernel has others, whose keys and values may be of any length.
     const ALL: [MapKind; 4] = [MapKind::Array, MapKind::ArrayPerCore, MapKind::Cores, MapKind::Sockets];
 }
 
 /// Length of all keys.
 const KEY_BYTES: u32 = 4;
 
-/// A map that could be mapped into a process; its values are aligned for that.
+/// A map that can be mapped into a process; its values are aligned for that.
 const MAPPABLE: u32 = 1 << 10;
 
 #[repr(C)]
@@ -66,7 +66,7 @@ struct Element {
     flags: u64,
 }
 
-/// The part of `struct bpf_map_info` up to the name.
+/// The beginning of `struct bpf_map_info`, up to the name.
 #[repr(C)]
 #[derive(Default)]
 struct Info {
@@ -79,7 +79,7 @@ struct Info {
     name: Name,
 }
 
-/// Makes a map of keys below `entries`.
+/// Creates a map with keys below `entries`.
 ///
 /// # Errors
 /// The error of the kernel.
@@ -101,7 +101,7 @@ pub fn create(kind: MapKind, name: Name, value_bytes: usize, entries: u32) -> io
 ///
 /// # Errors
 /// The error of the kernel. EINVAL if the value does not have the map's value length, if each core has
-/// separate values, and for maps of kinds that are not in [`MapKind`].
+/// separate values, or if the map's kind is not in [`MapKind`].
 pub fn put(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Result<()> {
     let info = info(map)?;
     if info.value_bytes as usize != value.len() || info.kind == MapKind::ArrayPerCore.number() {
@@ -114,8 +114,8 @@ pub fn put(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Result<()> {
         value: address(value.as_ptr()),
         flags: 0,
     };
-    // SAFETY: `info` has checked that the map's keys have four bytes, as this one has. The value is as long
-    // as this map's values; key and value outlive the call.
+    // SAFETY: `info` has checked that the map's keys have four bytes, like this key. The value is as long as
+    // this map's values; key and value outlive the call.
     unsafe { call(UPDATE, &mut attribute) }.map(|_| ())
 }
 
@@ -127,12 +127,12 @@ pub fn put_socket(map: BorrowedFd<'_>, key: u32, socket: BorrowedFd<'_>) -> io::
     put(map, key, &socket.as_raw_fd().to_ne_bytes())
 }
 
-/// The value of a key. If each core has separate values: all of them in the order of the cores, each padded
-/// to eight bytes.
+/// Returns the value of a key. If each core has separate values, returns all of them in the order of the
+/// cores, each padded to eight bytes.
 ///
 /// # Errors
-/// The error of the kernel. EINVAL for maps of kinds that are not in [`MapKind`]; other errors if /sys does
-/// not list the possible cores.
+/// The error of the kernel. EINVAL if the map's kind is not in [`MapKind`]; other errors if /sys does not
+/// list the possible cores.
 pub fn get(map: BorrowedFd<'_>, key: u32) -> io::Result<Vec<u8>> {
     let info = info(map)?;
     let bytes = if info.kind == MapKind::ArrayPerCore.number() {
@@ -148,42 +148,42 @@ pub fn get(map: BorrowedFd<'_>, key: u32) -> io::Result<Vec<u8>> {
         value: address(value.as_mut_ptr()),
         flags: 0,
     };
-    // SAFETY: `info` has checked that the map's keys have four bytes, as this one has, and that the map is of
-    // a known kind. The kernel writes one value, or one for each possible core, and there is room for as
-    // many.
+    // SAFETY: `info` has checked that the map's keys have four bytes, like this key, and that the map is of a
+    // known kind. The kernel writes one value, or one for each possible core, and the buffer has room for
+    // that many.
     unsafe { call(LOOK_UP, &mut attribute) }?;
     Ok(value)
 }
 
-/// Number of possible cores of the machine, for which the kernel keeps values.
+/// Returns the number of possible cores of the machine, for which the kernel keeps values.
 fn possible_cores() -> io::Result<usize> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
     last_core(&text).map(|last| last + 1).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// The last core of a list in the kernel's format.
+/// Returns the last core of a list in the kernel's format.
 fn last_core(list: &str) -> Option<usize> {
     list.trim().rsplit([',', '-']).next()?.parse().ok()
 }
 
-/// Properties of a map of one of our kinds.
+/// Returns the properties of a map of one of the kinds in [`MapKind`].
 fn info(map: BorrowedFd<'_>) -> io::Result<Info> {
     let mut info = Info::default();
-    // SAFETY: the structure begins like that for maps, and has no pointers.
+    // SAFETY: the structure begins like the kernel's structure for maps, and has no pointers.
     unsafe { object_info(map, &mut info) }?;
     let is_known = MapKind::ALL.iter().any(|kind| kind.number() == info.kind) && info.key_bytes == KEY_BYTES;
     if is_known { Ok(info) } else { Err(io::Error::from_raw_os_error(libc::EINVAL)) }
 }
 
-/// The name of a map.
+/// Returns the name of a map.
 ///
 /// # Errors
-/// The error of the kernel; EINVAL for maps of kinds that are not in [`MapKind`].
+/// The error of the kernel; EINVAL if the map's kind is not in [`MapKind`].
 pub fn name(map: BorrowedFd<'_>) -> io::Result<Name> {
     Ok(info(map)?.name)
 }
 
-/// The map with this id.
+/// Opens the map with this ID.
 ///
 /// # Errors
 /// The error of the kernel; requires CAP_SYS_ADMIN.

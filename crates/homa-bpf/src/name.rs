@@ -1,6 +1,6 @@
 //! Names of maps and programs.
 
-/// Bytes of an object's name, including the zero at its end.
+/// Maximum bytes of an object's name, including the terminating zero.
 const NAME_BYTES: usize = 16;
 
 /// The name of a map or program, shown by tools that list them: at most 15 letters, digits or underscores.
@@ -12,7 +12,7 @@ impl Name {
     /// Makes a name.
     ///
     /// # Panics
-    /// The name has more than 15 bytes; in a constant that is a compile-time error.
+    /// The name has more than 15 bytes; in a constant this is a compile-time error.
     #[must_use]
     pub const fn new(name: &str) -> Name {
         assert!(name.len() < NAME_BYTES, "a name leaves room for a zero");

@@ -1,4 +1,4 @@
-//! Programs: loading, running on a frame, and their properties.
+//! Programs: loading, running on a frame, and querying properties.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -12,10 +12,10 @@ const BY_ID: libc::c_int = 13;
 const ENABLE_STATISTICS: libc::c_int = 32;
 const KIND_XDP: u32 = 6;
 
-/// Room for the verifier's log if it refuses a program.
+/// Buffer size for the verifier's log of a rejected program.
 const LOG_BYTES: usize = 64 << 10;
 
-/// Maximum number of listed maps of a program.
+/// Maximum number of a program's maps that are listed.
 const MAPS_MAX: usize = 8;
 
 /// Where a program is to be attached.
@@ -23,12 +23,12 @@ const MAPS_MAX: usize = 8;
 pub enum AttachPoint {
     /// To a device.
     Device,
-    /// To an entry of a map of cores: it runs on that core, for the frames redirected to it.
+    /// To an entry of a map of cores. It runs on that core, for the frames redirected to it.
     Core,
 }
 
 impl AttachPoint {
-    /// The kernel's number of the expected attachment.
+    /// Returns the kernel's number of the expected attachment.
     fn number(self) -> u32 {
         match self {
             AttachPoint::Device => 37,
@@ -54,8 +54,8 @@ struct Load {
     attach_kind: u32,
 }
 
-/// `struct bpf_prog_info` up to the number of runs. Fields that are not read stay 0, lengths among them, so
-/// that the kernel follows no pointer but `maps`.
+/// `struct bpf_prog_info` up to the number of runs. Fields that are not read stay 0, including lengths, so
+/// the kernel follows no pointer but `maps`.
 #[repr(C)]
 #[derive(Default)]
 struct Info {
@@ -88,13 +88,13 @@ const _: () = assert!(std::mem::offset_of!(Info, run_ns) == 192);
 /// Properties of a loaded program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramInfo {
-    /// Its id.
+    /// The program's ID.
     pub id: u32,
-    /// Its name.
+    /// The program's name.
     pub name: Name,
-    /// Ids of the maps that it uses, at most 8.
+    /// IDs of the maps that the program uses, at most 8.
     pub maps: Vec<u32>,
-    /// Number of runs while [`enable_statistics`] was in force.
+    /// Number of runs while [`enable_statistics`] was in effect.
     pub runs: u64,
     /// Total time of these runs.
     pub run_ns: u64,
@@ -103,13 +103,14 @@ pub struct ProgramInfo {
 /// Loads an XDP program.
 ///
 /// # Errors
-/// The error of the kernel; if the verifier refuses the program, with the last line of its log.
+/// The error of the kernel. If the verifier rejects the program, it includes the last line of the verifier's
+/// log.
 pub fn load(name: Name, program: &[Instruction], attach_point: AttachPoint) -> io::Result<OwnedFd> {
     let mut attribute = Load {
         kind: KIND_XDP,
         instruction_count: program.len() as u32,
         instructions: address(program),
-        // The helpers used here are available to programs of any license.
+        // The helpers used here are available to programs under any license.
         license: address(c"MIT OR Apache-2.0".as_ptr()),
         name,
         attach_kind: attach_point.number(),
@@ -125,8 +126,8 @@ pub fn load(name: Name, program: &[Instruction], attach_point: AttachPoint) -> i
     attribute.log_level = 1;
     attribute.log_bytes = LOG_BYTES as u32;
     attribute.log = address(log.as_mut_ptr());
-    // SAFETY: the program is as long as its count says, the license ends with a zero byte, the log is as long
-    // as its length says; all outlive the call.
+    // SAFETY: the program is as long as its count says, the license ends with a zero byte, and the log is as
+    // long as its length says; all outlive the call.
     let again = unsafe { open(LOAD, &mut attribute) };
     if again.is_ok() {
         return again;
@@ -134,12 +135,12 @@ pub fn load(name: Name, program: &[Instruction], attach_point: AttachPoint) -> i
     let end = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
     let log = String::from_utf8_lossy(&log[..end]);
     let last = log.lines().rev().find(|line| !line.is_empty() && !line.starts_with("processed"));
-    // Without a log the verifier never saw the program: the kernel does not support this kind.
+    // Without a log, the verifier never saw the program: the kernel does not support this kind.
     let with = |last| io::Error::new(error.kind(), format!("{error}; the verifier says: {last}"));
     Err(last.map(with).unwrap_or(error))
 }
 
-/// The loaded program with this id.
+/// Opens the loaded program with this ID.
 ///
 /// # Errors
 /// The error of the kernel; requires CAP_SYS_ADMIN.
@@ -148,22 +149,22 @@ pub fn with_id(id: u32) -> io::Result<OwnedFd> {
     unsafe { by_id(BY_ID, id) }
 }
 
-/// The name of the loaded program with this id; `None` if it has none or a capability is missing.
+/// Returns the name of the loaded program with this ID; `None` if it has no name or a capability is missing.
 pub fn name_of(id: u32) -> Option<String> {
     let program = with_id(id).ok()?;
     let name = info(program.as_fd()).ok()?.name;
     (name != Name::default()).then(|| name.to_string())
 }
 
-/// The properties of a loaded program.
+/// Returns the properties of a loaded program.
 ///
 /// # Errors
 /// The error of the kernel.
 pub fn info(program: BorrowedFd<'_>) -> io::Result<ProgramInfo> {
     let mut maps = [0_u32; MAPS_MAX];
     let mut info = Info { map_count: MAPS_MAX as u32, maps: address(maps.as_mut_ptr()), ..Info::default() };
-    // SAFETY: the structure begins like that for programs; `map_count` is the length of `maps`, and all other
-    // lengths in it are 0.
+    // SAFETY: the structure begins like the kernel's structure for programs. `map_count` is the length of
+    // `maps`, and all other lengths in the structure are 0.
     unsafe { object_info(program, &mut info) }?;
     let maps = maps.into_iter().take(info.map_count as usize).collect();
     Ok(ProgramInfo { id: info.id, name: info.name, maps, runs: info.runs, run_ns: info.run_ns })
@@ -176,12 +177,12 @@ pub fn info(program: BorrowedFd<'_>) -> io::Result<ProgramInfo> {
 /// The error of the kernel; requires CAP_SYS_ADMIN.
 pub fn enable_statistics() -> io::Result<OwnedFd> {
     let mut run_time: u32 = 0;
-    // SAFETY: the attribute is the one number of the command.
+    // SAFETY: BPF_ENABLE_STATS reads only the statistics type, which `run_time` holds.
     unsafe { open(ENABLE_STATISTICS, &mut run_time) }
 }
 
-/// Runs a loaded program on a frame `times` times without a device, and returns its last result and the mean
-/// time of a run in nanoseconds.
+/// Runs a loaded program on a frame `times` times without a device. Returns the last result and the mean time
+/// of a run in nanoseconds.
 ///
 /// # Errors
 /// The error of the kernel.
@@ -219,7 +220,7 @@ pub fn test_run(program: BorrowedFd<'_>, frame: &[u8]) -> io::Result<u32> {
     Ok(test_run_times(program, frame, 1)?.0)
 }
 
-/// A program's descriptor, in the format of a value in a map of cores.
+/// Returns a program's descriptor in the format of a value in a map of cores.
 pub fn descriptor(program: BorrowedFd<'_>) -> [u8; 4] {
     program.as_raw_fd().to_ne_bytes()
 }

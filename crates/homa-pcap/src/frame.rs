@@ -1,6 +1,6 @@
-//! Finds the contents of a captured frame: Homa in IP, Homa in UDP, or an ICMP error about either.
+//! Finds the contents of a captured frame: Homa over IP, Homa over UDP, or an ICMP error about either.
 //!
-//! Nothing here panics for any bytes. A frame too short for its own headers counts as [`Content::Other`].
+//! No input bytes make this code panic. A frame too short for its own headers counts as [`Content::Other`].
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -10,7 +10,7 @@ use crate::write::PROTOCOL_UDP;
 const PROTOCOL_ICMP: u8 = 1;
 const PROTOCOL_ICMPV6: u8 = 58;
 
-/// Maximum number of IPv6 extension headers before the payload; packets with more are not parsed.
+/// Maximum number of IPv6 extension headers before the payload. Packets with more are not parsed.
 const MAX_EXTENSIONS: usize = 8;
 /// Maximum number of VLAN tags on an Ethernet frame.
 const MAX_TAGS: usize = 4;
@@ -18,25 +18,25 @@ const MAX_TAGS: usize = 4;
 /// The first header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkType {
-    /// Loopback of the BSDs: a protocol family in four bytes, of either order.
+    /// BSD loopback: a four-byte protocol family, in either byte order.
     Loopback,
-    /// Ethernet, with VLAN tags or without.
+    /// Ethernet, with or without VLAN tags.
     Ethernet,
     /// An IP header.
     RawIp,
     /// Linux "cooked" capture, as on the interface `any`.
     LinuxCooked,
-    /// Version 2 of the same.
+    /// Version 2 of the Linux "cooked" capture.
     LinuxCooked2,
 }
 
 impl LinkType {
-    /// The type with this number in capture files; `None` if it is not supported here.
+    /// Returns the type with this number in capture files; `None` if it is not supported here.
     pub fn from_code(code: u32) -> Option<LinkType> {
         match code {
             0 | 108 => Some(LinkType::Loopback),
             1 => Some(LinkType::Ethernet),
-            // 12 and 14 are what some systems write for 101; 228 and 229 are IPv4 and IPv6 alone.
+            // Some systems write 12 or 14 in place of 101; 228 and 229 are IPv4 only and IPv6 only.
             12 | 14 | 101 | 228 | 229 => Some(LinkType::RawIp),
             113 => Some(LinkType::LinuxCooked),
             276 => Some(LinkType::LinuxCooked2),
@@ -55,12 +55,12 @@ pub struct CapturedBytes<'a> {
 }
 
 impl<'a> CapturedBytes<'a> {
-    /// The part without the first `count` bytes; `None` if they were not captured.
+    /// Returns the part without the first `count` bytes; `None` if they were not captured.
     fn skip(self, count: usize) -> Option<CapturedBytes<'a>> {
         Some(CapturedBytes { bytes: self.bytes.get(count..)?, wire_len: self.wire_len - count })
     }
 
-    /// The first `count` bytes.
+    /// Returns the first `count` bytes.
     fn cut(self, count: usize) -> CapturedBytes<'a> {
         let bytes = self.bytes.get(..count).unwrap_or(self.bytes);
         CapturedBytes { bytes, wire_len: self.wire_len.min(count) }
@@ -70,15 +70,15 @@ impl<'a> CapturedBytes<'a> {
 /// A datagram that may be Homa.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram<'a> {
-    /// The sender; the port is that of UDP, and 0 over raw IP.
+    /// The sender. The port is the UDP port, or 0 over raw IP.
     pub from: SocketAddr,
     /// The destination.
     pub to: SocketAddr,
     /// IPv4 type of service or IPv6 traffic class.
     pub dscp_byte: u8,
-    /// Whether it travelled in UDP; else in IP itself.
+    /// Whether the datagram travelled over UDP rather than directly over IP.
     pub udp: bool,
-    /// Its payload: over raw IP a Homa packet, over UDP possibly one.
+    /// The payload: over raw IP a Homa packet, over UDP possibly one.
     pub payload: CapturedBytes<'a>,
 }
 
@@ -89,18 +89,18 @@ pub enum Content<'a> {
     Datagram(Datagram<'a>),
     /// An ICMP or ICMPv6 error about such a datagram, with a quote of its beginning.
     Error {
-        /// The reporting host.
+        /// The host that sent the report.
         from: IpAddr,
-        /// The host that receives the report.
+        /// The host that the report is addressed to.
         to: IpAddr,
-        /// ICMP type; the types of errors depend on the IP version.
+        /// ICMP type. The numbering depends on the IP version.
         kind: u8,
         /// ICMP code.
         code: u8,
         /// The quoted datagram.
         about: Datagram<'a>,
     },
-    /// A part of a Homa packet that was fragmented by IP; Homa itself never fragments (WIRE-17).
+    /// Part of a Homa packet that was fragmented by IP; Homa itself never fragments (WIRE-17).
     Fragment {
         /// The sender.
         from: IpAddr,
@@ -117,11 +117,12 @@ pub fn dissect(link: LinkType, bytes: &[u8], wire_len: u32) -> Content<'_> {
     link_payload(link, frame).and_then(content).unwrap_or(Content::Other)
 }
 
-/// The IP packet in a frame.
+/// Returns the IP packet in a frame.
 fn link_payload(link: LinkType, frame: CapturedBytes<'_>) -> Option<CapturedBytes<'_>> {
     let mut ether_type_at = match link {
         LinkType::RawIp => return Some(frame),
-        // The family's number differs by system; the IP version in the next byte is equivalent.
+        // The number of the family differs between systems, but the IP version in the next byte gives the
+        // same information.
         LinkType::Loopback => return frame.skip(4),
         LinkType::Ethernet => 12,
         LinkType::LinuxCooked => 14,
@@ -144,7 +145,7 @@ struct Ip<'a> {
     to: IpAddr,
     dscp_byte: u8,
     protocol: u8,
-    /// Offset of the fragment in its packet, and whether more follow.
+    /// Offset of the fragment in its packet, and whether more fragments follow.
     fragment: (u16, bool),
     payload: CapturedBytes<'a>,
 }
@@ -179,7 +180,7 @@ fn datagram<'a>(ip: &Ip<'a>) -> Option<Datagram<'a>> {
             from.set_port(be16(payload.bytes, 0)?);
             to.set_port(be16(payload.bytes, 2)?);
             let length = usize::from(be16(payload.bytes, 4)?);
-            // Segmentation offload leaves lengths of 0 in captures of the sending host.
+            // With segmentation offload, captures on the sending host contain lengths of 0.
             let payload = if length >= 8 { payload.cut(length) } else { payload };
             Some(Datagram { from, to, dscp_byte, udp: true, payload: payload.skip(8)? })
         }
@@ -229,15 +230,15 @@ fn parse_ipv6(packet: CapturedBytes<'_>) -> Option<Ip<'_>> {
     let (mut protocol, mut fragment) = (header[6], (0, false));
     for _ in 0..MAX_EXTENSIONS {
         let (next, length) = match protocol {
-            // Hop-by-hop options, routing, destination options: the length counts units of eight bytes
-            // without the first.
+            // Hop-by-hop options, routing, destination options: the length is in units of eight bytes, not
+            // counting the first unit.
             0 | 43 | 60 => (*payload.bytes.first()?, 8 + 8 * usize::from(*payload.bytes.get(1)?)),
             44 => {
                 let field = be16(payload.bytes, 2)?;
                 fragment = (field >> 3, field & 1 != 0);
                 (*payload.bytes.first()?, 8)
             }
-            // The authentication header counts units of four bytes, less two.
+            // Authentication header: the length is in units of four bytes, less two.
             51 => (*payload.bytes.first()?, 8 + 4 * usize::from(*payload.bytes.get(1)?)),
             _ => break,
         };
@@ -286,7 +287,7 @@ mod tests {
         dissect(link, frame, frame.len() as u32)
     }
 
-    /// The payload of a raw datagram and its class.
+    /// Returns the payload of a raw datagram and its traffic class.
     fn raw(content: Content<'_>) -> (Vec<u8>, u8) {
         match content {
             Content::Datagram(Datagram { udp: false, payload, dscp_byte, from, .. }) => {
@@ -321,7 +322,8 @@ mod tests {
     fn headers_of_ip_may_have_options_and_extensions() {
         assert_eq!(raw(whole(LinkType::RawIp, &ipv4(146, &[1; 8], &HOMA))), (HOMA.to_vec(), 0xc0));
         assert_eq!(raw(whole(LinkType::RawIp, &ipv6(146, &HOMA))), (HOMA.to_vec(), 0xc0));
-        // Hop-by-hop options of 16 bytes, destination options of 8, a fragment header of a whole packet.
+        // Hop-by-hop options of 16 bytes, destination options of 8, and the fragment header of an
+        // unfragmented packet.
         let extensions =
             [&[60, 1][..], &[0; 14], &[44, 0, 0, 0, 0, 0, 0, 0], &[146, 0, 0, 0, 0, 0, 0, 0]].concat();
         let packet = ipv6(0, &[&extensions[..], &HOMA].concat());
@@ -357,7 +359,7 @@ mod tests {
         }
         let error = ipv6(58, &[&[1, 4, 0, 0, 0, 0, 0, 0], &ipv6(146, &HOMA)[..]].concat());
         assert!(matches!(whole(LinkType::RawIp, &error), Content::Error { kind: 1, code: 4, .. }));
-        // An echo is no error, whatever its payload.
+        // An echo is not an error, whatever its payload.
         let echo = ipv4(1, &[], &[&[8, 0, 0, 0, 0, 0, 0, 0], &about[..]].concat());
         assert_eq!(whole(LinkType::RawIp, &echo), Content::Other);
     }

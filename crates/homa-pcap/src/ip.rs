@@ -1,4 +1,4 @@
-//! Synthetic IP headers, for captures and for ICMP, and the Internet checksum (RFC 1071).
+//! Synthetic IP headers for captures and for ICMP, and the Internet checksum (RFC 1071).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -7,7 +7,7 @@ const IPV6_BYTES: usize = 40;
 /// The hop limit that Linux uses by default.
 const HOP_LIMIT: u8 = 64;
 
-/// A length, capped to its field.
+/// Returns a length, capped at the maximum of its field.
 #[inline]
 fn field(length: usize) -> u16 {
     length.min(usize::from(u16::MAX)) as u16
@@ -16,14 +16,14 @@ fn field(length: usize) -> u16 {
 /// Source and destination of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IpAddresses {
-    /// Of IPv4.
+    /// IPv4 addresses.
     V4(Ipv4Addr, Ipv4Addr),
-    /// Of IPv6.
+    /// IPv6 addresses.
     V6(Ipv6Addr, Ipv6Addr),
 }
 
 impl IpAddresses {
-    /// Length of the header.
+    /// Returns the length of the header.
     #[inline]
     #[must_use]
     pub fn header_bytes(self) -> usize {
@@ -33,7 +33,8 @@ impl IpAddresses {
         }
     }
 
-    /// Appends the header of a packet with `length` bytes behind it, or the maximum of the length field.
+    /// Appends the header of a packet with `length` bytes after it, or with the maximum of the length field
+    /// if that is less.
     #[inline]
     pub fn append_header(self, out: &mut Vec<u8>, dscp_byte: u8, protocol: u8, length: usize) {
         match self {
@@ -67,7 +68,7 @@ impl IpAddresses {
     }
 }
 
-/// Adds bytes to a ones' complement sum of 16-bit words; an odd last byte counts as a word's high half.
+/// Adds bytes to a ones' complement sum of 16-bit words. An odd last byte counts as a word's high half.
 #[inline]
 #[must_use]
 pub fn sum(start: u64, bytes: &[u8]) -> u64 {
@@ -76,7 +77,7 @@ pub fn sum(start: u64, bytes: &[u8]) -> u64 {
     start + total + rest.first().map_or(0, |&byte| u64::from(byte) << 8)
 }
 
-/// The checksum for a sum.
+/// Returns the checksum for a sum.
 #[inline]
 #[must_use]
 pub fn fold(mut sum: u64) -> u16 {

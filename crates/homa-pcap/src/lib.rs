@@ -1,9 +1,10 @@
 //! Capture files with Homa packets.
 //!
-//! - [`read`]: records of pcap and pcapng files, of either byte order, one at a time.
-//! - [`frame`]: the contents of a captured frame: Homa in IP or in UDP, or an ICMP error about either.
-//! - [`mod@write`]: pcap files that Wireshark opens, from packets without headers of IP and UDP.
-//! - [`ip`]: the synthetic IP headers for these, and the Internet checksum.
+//! - [`read`]: reads the records of pcap and pcapng files, of either byte order, one at a time.
+//! - [`frame`]: finds the contents of a captured frame: Homa over IP or over UDP, or an ICMP error about
+//!   either.
+//! - [`mod@write`]: writes pcap files that Wireshark opens, from packets without IP and UDP headers.
+//! - [`ip`]: builds the synthetic IP headers for these files, and computes the Internet checksum.
 //!
 //! ```
 //! use homa_pcap::frame::{Content, dissect};
@@ -29,12 +30,12 @@
 //!
 //! # Design
 //!
-//! - **Nothing panics, whatever the bytes are**, and no length in a file makes the reader allocate more than
-//!   the file has.
+//! - **Nothing panics, whatever the bytes are**, and no length in a file makes the reader allocate more
+//!   memory than the file has bytes.
 //! - **Payloads stay as captured**: the payload of a datagram is bytes. The caller parses them as Homa
-//!   packets, so that this crate needs no protocol.
-//! - **Frames of any link type are read, IP packets are written** (LINKTYPE_RAW): a transport over sockets
-//!   has no frames.
+//!   packets, so this crate needs no protocol code.
+//! - **Frames of any supported link type are read, but IP packets are written** (LINKTYPE_RAW), because a
+//!   transport over sockets has no frames.
 
 #![forbid(unsafe_code)]
 

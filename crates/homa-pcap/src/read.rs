@@ -1,7 +1,7 @@
-//! Capture files, read record by record: classic pcap and pcapng, of either byte order.
+//! Reads capture files record by record: classic pcap and pcapng, of either byte order.
 //!
-//! One record is in memory at a time, and none may be longer than `MAX_RECORD` bytes, whatever its length
-//! field.
+//! One record is in memory at a time, and no record may be longer than `MAX_RECORD` bytes, whatever its
+//! length field says.
 
 use std::io::{self, Read};
 
@@ -10,11 +10,11 @@ use crate::frame::LinkType;
 /// Maximum length of a record, in bytes: four times the largest that libpcap writes.
 const MAX_RECORD: u32 = 1 << 20;
 
-/// Maximum number of interfaces in one section of a pcapng file; a file that lists more is damaged, or made
-/// to exhaust memory.
+/// Maximum number of interfaces in one section of a pcapng file. A file that lists more is damaged, or
+/// crafted to exhaust memory.
 const MAX_INTERFACES: usize = 65_536;
 
-/// Why a capture cannot be read (any further). Records read before the error are valid.
+/// Why a capture cannot be read further, or at all. Records read before the error are valid.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// Reading the file itself failed.
@@ -29,15 +29,15 @@ pub enum ReadError {
     /// The file ends in the middle of a record.
     #[error("the capture ends in the middle of record {0}: it was cut, or is still being written")]
     Cut(u64),
-    /// A length in the file is out of its range.
+    /// A length in the file is out of range.
     #[error("record {record} is damaged: {what}")]
     Damaged {
-        /// Number of the record, from 1.
+        /// Number of the record, counted from 1.
         record: u64,
         /// The defect.
         what: &'static str,
     },
-    /// Its frames are of an unsupported link type.
+    /// The file's frames are of an unsupported link type.
     #[error("frames of link type {0} are not known: Ethernet, Linux cooked, raw IP and loopback are")]
     UnknownLink(u32),
 }
@@ -47,11 +47,11 @@ pub enum ReadError {
 pub struct Record<'a> {
     /// Time, in nanoseconds since 1970.
     pub time_ns: u64,
-    /// The link type, that is, the first header of its bytes.
+    /// The link type: the first header in `bytes`.
     pub link: LinkType,
     /// The captured bytes.
     pub bytes: &'a [u8],
-    /// Its length on the wire, at least `bytes.len()`.
+    /// The frame's length on the wire, at least `bytes.len()`.
     pub wire_len: u32,
 }
 
@@ -71,7 +71,7 @@ enum FileFormat {
     Ng { interfaces: Vec<Interface> },
 }
 
-/// A pcapng interface: its link type, and the units of its times per second.
+/// A pcapng interface: its link type, and the number of its time units per second.
 #[derive(Clone, Copy, Debug)]
 struct Interface {
     link: u32,
@@ -107,14 +107,14 @@ const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 const INTERFACE: u32 = 1;
 const SIMPLE_PACKET: u32 = 3;
 const ENHANCED_PACKET: u32 = 6;
-/// The option of an interface that gives the unit of its times.
+/// The interface option that gives the unit of its times.
 const OPTION_RESOLUTION: u16 = 9;
 
 impl<R: Read> CaptureReader<R> {
     /// Reads the header of a capture.
     ///
     /// # Errors
-    /// The file is no capture, or its link type is not supported.
+    /// The file is not a capture, or its link type is not supported.
     pub fn new(mut input: R) -> Result<CaptureReader<R>, ReadError> {
         let mut magic = [0; 4];
         let got = read_up_to(&mut input, &mut magic)?;
@@ -142,8 +142,7 @@ impl<R: Read> CaptureReader<R> {
         if read_up_to(&mut input, &mut rest)? < rest.len() {
             return Err(ReadError::Cut(0));
         }
-        // The upper bits give the number of checksum bytes at the end of frames, which the lengths in IP
-        // exclude anyway.
+        // The upper bits give the length of the frame check sequence, which the lengths in IP exclude anyway.
         let link = order.u32(&rest, 16) & 0xffff;
         let link = LinkType::from_code(link).ok_or(ReadError::UnknownLink(link))?;
         Ok(CaptureReader {
@@ -155,7 +154,7 @@ impl<R: Read> CaptureReader<R> {
         })
     }
 
-    /// Whether the file's times have nanoseconds; otherwise they have microseconds.
+    /// Whether the file's times have nanosecond resolution, as opposed to microseconds.
     pub fn has_nanoseconds(&self) -> bool {
         match &self.form {
             FileFormat::Classic { nanoseconds, .. } => *nanoseconds,
@@ -165,7 +164,7 @@ impl<R: Read> CaptureReader<R> {
         }
     }
 
-    /// The next record; `None` at the end of the file.
+    /// Returns the next record; `None` at the end of the file.
     ///
     /// # Errors
     /// The file ends within a record or is damaged. Reading cannot continue.
@@ -198,7 +197,7 @@ impl<R: Read> CaptureReader<R> {
         if len > MAX_RECORD {
             return Err(ReadError::Damaged { record, what: "its length is beyond any packet's" });
         }
-        // Allocate only as much memory as there are bytes: the length may be wrong.
+        // Allocate only as much memory as the file has bytes, because the length may be wrong.
         self.buffer.clear();
         let got = (&mut self.input).take(u64::from(len)).read_to_end(&mut self.buffer)?;
         if got < len as usize { Err(ReadError::Cut(record)) } else { Ok(()) }
@@ -234,7 +233,8 @@ impl<R: Read> CaptureReader<R> {
         }
     }
 
-    /// Reads the rest of a block whose type was already read; its body is in the buffer afterwards.
+    /// Reads the rest of a block whose type has already been read. Afterwards, the buffer contains the
+    /// block's body.
     fn block(&mut self, record: u64) -> Result<(), ReadError> {
         let mut length = [0; 4];
         if read_up_to(&mut self.input, &mut length)? < 4 {
@@ -249,8 +249,8 @@ impl<R: Read> CaptureReader<R> {
         Ok(())
     }
 
-    /// Reads a section's header, whose type was already read. It sets the byte order and starts a new list of
-    /// interfaces.
+    /// Reads a section's header, whose type has already been read. It sets the byte order and starts a new
+    /// list of interfaces.
     fn section(&mut self) -> Result<(), ReadError> {
         let record = self.records + 1;
         let mut header = [0; 8];
@@ -295,7 +295,7 @@ impl<R: Read> CaptureReader<R> {
         Ok(())
     }
 
-    /// The packet in the buffer's block.
+    /// Parses the packet in the block that the buffer contains.
     fn packet(&self, kind: u32, record: u64) -> Result<Packet, ReadError> {
         let damaged = |what| ReadError::Damaged { record, what };
         let FileFormat::Ng { interfaces } = &self.form else { return Err(damaged("its form")) };
@@ -331,7 +331,7 @@ struct Packet {
     wire_len: u32,
 }
 
-/// Fills `bytes` with as much as the input has; returns the number of bytes.
+/// Fills `bytes` with as much as the input has, and returns the number of bytes read.
 fn read_up_to(input: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
     let mut got = 0;
     while got < bytes.len() {
@@ -364,7 +364,7 @@ mod tests {
         file
     }
 
-    /// A pcapng block.
+    /// Returns a pcapng block.
     fn block(kind: u32, body: &[u8]) -> Vec<u8> {
         let mut padded = body.to_vec();
         padded.resize(body.len().next_multiple_of(4), 0);
@@ -376,7 +376,7 @@ mod tests {
         block(SECTION, &[0x1a, 0x2b, 0x3c, 0x4d, 0, 1, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255])
     }
 
-    /// Time, bytes and length on the wire.
+    /// Time, bytes, and length on the wire.
     type ReadRecord = (u64, Vec<u8>, u32);
 
     fn all(file: &[u8]) -> (Vec<ReadRecord>, Option<ReadError>) {

@@ -1,8 +1,8 @@
-//! Writing a capture file: the classic pcap format with nanoseconds, and packets that begin with their IP
+//! Writes capture files: the classic pcap format with nanoseconds, and packets that begin with their IP
 //! header.
 //!
-//! Numbers of the file's own structures are in the byte order of the writing machine; a reader detects it by
-//! the magic.
+//! The numbers in the file's own structures are in the byte order of the writing machine; a reader detects it
+//! by the magic.
 
 use std::net::{Ipv6Addr, SocketAddr};
 
@@ -16,7 +16,7 @@ const LINKTYPE_RAW: u32 = 101;
 /// No packet is longer than 65,535 + 40 bytes; libpcap's own cap is 262,144.
 const SNAPLEN: u32 = 262_144;
 
-/// The beginning of a file.
+/// Returns the header of a file.
 #[must_use]
 pub fn file_header() -> [u8; 24] {
     let mut bytes = [0; 24];
@@ -36,20 +36,20 @@ pub(crate) const PROTOCOL_UDP: u8 = 17;
 pub struct Packet<'a> {
     /// Nanoseconds since 1970.
     pub time_ns: u64,
-    /// Sender; its port matters over UDP only.
+    /// Sender. Its port matters only over UDP.
     pub from: SocketAddr,
-    /// Receiver; its port matters over UDP only.
+    /// Receiver. Its port matters only over UDP.
     pub to: SocketAddr,
     /// IPv4 type of service or IPv6 traffic class.
     pub dscp_byte: u8,
-    /// Whether it travels over UDP, or in IP itself.
+    /// Whether the packet travels over UDP rather than directly over IP.
     pub udp: bool,
     /// The Homa packet, in two parts.
     pub parts: [&'a [u8]; 2],
 }
 
-/// Appends the record of a packet: its time, synthetic headers of IP and, over UDP, of UDP, and its bytes.
-/// The header is IPv4 if both addresses are, otherwise IPv6.
+/// Appends the record of a packet: its time, synthetic IP and (over UDP) UDP headers, and its bytes. The IP
+/// header is IPv4 if both addresses are, otherwise IPv6.
 pub fn append(out: &mut Vec<u8>, packet: &Packet<'_>) {
     let payload: usize = packet.parts.iter().map(|part| part.len()).sum();
     let ip_payload = if packet.udp { UDP_BYTES + payload } else { payload };
@@ -59,7 +59,7 @@ pub fn append(out: &mut Vec<u8>, packet: &Packet<'_>) {
     };
     let length = (ip.header_bytes() + ip_payload) as u32;
     let seconds = packet.time_ns / 1_000_000_000;
-    // The format has 32 bits for seconds: valid until 2106, if read as unsigned.
+    // The format has 32 bits for seconds: valid until 2106 if read as unsigned.
     for word in [seconds as u32, (packet.time_ns % 1_000_000_000) as u32, length, length] {
         out.extend_from_slice(&word.to_ne_bytes());
     }
@@ -94,7 +94,7 @@ fn as_v6(address: SocketAddr) -> Ipv6Addr {
     }
 }
 
-/// IPv6 requires a UDP checksum (RFC 8200, 8.1); over IPv4 zero means that there is none.
+/// Computes the UDP checksum, which IPv6 requires (RFC 8200, 8.1); over IPv4 zero means no checksum.
 fn udp_checksum_v6(from: Ipv6Addr, to: Ipv6Addr, udp: [u8; UDP_BYTES], parts: [&[u8]; 2]) -> u16 {
     let [first, second] = parts;
     let mut total = sum(0, &from.octets());
@@ -105,10 +105,10 @@ fn udp_checksum_v6(from: Ipv6Addr, to: Ipv6Addr, udp: [u8; UDP_BYTES], parts: [&
     if first.len() % 2 == 0 {
         total = sum(total, second);
     } else if let Some((&head, tail)) = second.split_first() {
-        // The boundary of the parts is in the middle of a word.
+        // The boundary between the parts is in the middle of a word.
         total = sum(total + u64::from(head), tail);
     }
-    // A sum of zero is sent as its other representation, since zero means that there is no checksum.
+    // A sum of zero is sent in its other representation, since zero means no checksum.
     match fold(total) {
         0 => 0xffff,
         checksum => checksum,
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn an_ipv6_packet_has_its_class_and_a_checksum_that_verifies() {
-        // The boundary of the parts is at every combination of odd and even lengths.
+        // The boundary between the parts falls on every combination of odd and even lengths.
         for (head, tail) in [(4, 5), (5, 4), (5, 5), (0, 3), (3, 0), (0, 0)] {
             let (head, tail) = (&[0xab; 5][..head], &[0xcd; 5][..tail]);
             let record = record("[2001:db8::1]:7", "[2001:db8::2]:8", 0xe0, [head, tail]);

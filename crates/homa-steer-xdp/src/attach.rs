@@ -16,26 +16,26 @@ use crate::device::{self, AttachedProgram, NAME, failed};
 use crate::error::SteeringError;
 use crate::{program as steering, state};
 
-/// Name of the map with the state.
+/// Name of the map that contains the state.
 pub(crate) const STATE: Name = Name::new("homa_steer_st");
-/// Name of the map with the counters.
+/// Name of the map that contains the counters.
 pub(crate) const COUNTERS: Name = Name::new("homa_steer_ct");
 const CORES: Name = Name::new("homa_steer_co");
 const ON_CORE: Name = Name::new("homa_steer_on");
 
-/// Maximum number of frames that the kernel lets wait for a core.
+/// Maximum number of frames that the kernel queues for a core.
 const QUEUE_MAX: u32 = 16_384;
 
 /// How long a program steers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttachLifetime {
-    /// Until it is detached, or the device is removed.
+    /// Until the program is detached, or the device is removed.
     Device,
-    /// No longer than the [`Steering`], and so the process, lives; however the process ends.
+    /// At most as long as the [`Steering`], and therefore the process, lives, however the process ends.
     Process,
 }
 
-/// Steered devices. Dropping it ends the steering with [`AttachLifetime::Process`].
+/// Steered devices. With [`AttachLifetime::Process`], dropping this ends the steering.
 #[derive(Debug)]
 pub struct Steering {
     /// A link for each device, if the process holds them.
@@ -46,32 +46,33 @@ pub struct Steering {
 }
 
 impl Steering {
-    /// Whether the program runs in the device's driver, for all devices.
+    /// Whether the program runs in the device's driver, on all devices.
     #[must_use]
     pub fn is_native(&self) -> bool {
         self.native
     }
 
-    /// The first device that is no longer steered, because the program was detached or the device is gone.
+    /// Returns the first device that is no longer steered, because the program was detached or the device is
+    /// gone.
     #[must_use]
     pub fn lost(&self) -> Option<&str> {
         let lost = |device: &&NamedInterface| AttachedProgram::at(device).is_err();
         self.devices.iter().find(lost).map(|device| device.name.as_str())
     }
 
-    /// The cores that are offline, in the order of their numbers. Their packets are not lost: the kernel lets
-    /// another core do the work of each.
+    /// Returns the offline cores in ascending order. Their packets are not lost: the kernel lets another core
+    /// do each one's work.
     #[must_use]
     pub fn offline(&self) -> Vec<Core> {
         let online = online_cores();
         self.cores.as_slice().iter().copied().filter(|&core| !is_online(online.as_deref(), core)).collect()
     }
 
-    /// Ends the steering at once, also for programs that devices hold. A program that cannot be detached
-    /// stays.
+    /// Ends the steering immediately, including that of programs held by devices. A program that cannot be
+    /// detached stays.
     ///
     /// # Errors
-    /// A [`SteeringError`]: that of the first device that is still steered.
+    /// A [`SteeringError`] for the first device that is still steered.
     pub fn detach(self) -> Result<(), SteeringError> {
         let held = !self.links.is_empty();
         // Dropping a link detaches its program.
@@ -80,15 +81,15 @@ impl Steering {
         steered.map(|device| detach(&device.name)).fold(Ok(()), Result::and)
     }
 
-    /// Number of programs that this process holds.
+    /// Returns the number of programs that this process holds.
     #[must_use]
     pub fn held(&self) -> usize {
         self.links.len()
     }
 }
 
-/// Steers the packets of these devices, all by one program with one state: for `sparse`, the same flow
-/// through two devices is two flows. Either all devices are steered or, on an error, none.
+/// Steers the packets of these devices with one program that has one state. With `sparse`, the same flow
+/// through two devices counts as two flows. Either all devices are steered or, on an error, none.
 ///
 /// # Errors
 /// See [`SteeringError`].
@@ -139,14 +140,14 @@ fn check(config: &SteerConfig) -> Result<(), SteeringError> {
     }
 }
 
-/// The online cores, in the kernel's format; `None` if /sys does not list them.
+/// Returns the online cores in the kernel's format; `None` if /sys does not list them.
 pub(crate) fn online_cores() -> Option<String> {
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
     Some(online.trim().to_owned())
 }
 
-/// Whether a core is online, by a list in the kernel's format. Without a list this is unknown, and the result
-/// is true.
+/// Whether a core is online, according to a list in the kernel's format. Without a list this is unknown, and
+/// the result is true.
 pub(crate) fn is_online(online: Option<&str>, core: Core) -> bool {
     let Some(list) = online else { return true };
     list.split(',').any(|part| {
@@ -157,7 +158,7 @@ pub(crate) fn is_online(online: Option<&str>, core: Core) -> bool {
 
 /// Loads the program, with maps that live as long as it does.
 fn load(name: &str, config: &SteerConfig) -> Result<OwnedFd, SteeringError> {
-    // These errors mean that the kernel does not support a kind of map, a helper, or bpf(2) at all.
+    // These errors mean that the kernel does not support the map type, a helper, or bpf(2) at all.
     let step = |step| {
         move |source: io::Error| match source.raw_os_error() {
             Some(libc::EINVAL | libc::ENOSYS) => SteeringError::NoCoreMap { name: name.to_owned() },
@@ -219,11 +220,11 @@ fn attach_to(program: &OwnedFd, device: &NamedInterface, place: Place) -> io::Re
     netdev::set_xdp_program(device.index, Some(program.as_fd()), place)
 }
 
-/// Detaches our program from a device, no matter who holds it. The device's packets then continue into the
-/// kernel as before.
+/// Detaches this library's program from a device, no matter which process holds it. The device's packets then
+/// continue into the kernel as before.
 ///
 /// # Errors
-/// See [`SteeringError`]; a program that is not ours stays.
+/// See [`SteeringError`]. A program of another origin stays.
 pub fn detach(name: &str) -> Result<(), SteeringError> {
     let device = device::find(name)?;
     let ours = AttachedProgram::at(&device)?;

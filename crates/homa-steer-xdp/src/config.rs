@@ -17,7 +17,7 @@ pub struct Filter {
     pub tcp: bool,
     /// UDP.
     pub udp: bool,
-    /// Every IP packet, of version 4 or 6.
+    /// Every IPv4 or IPv6 packet.
     pub all: bool,
 }
 
@@ -27,7 +27,7 @@ impl Filter {
     /// All of IP.
     pub const ALL: Filter = Filter { all: true, ..Filter::NONE };
 
-    /// The names of its parts on command lines, in order.
+    /// The names of the filter's parts on command lines, in order.
     pub const NAMES: [&'static str; 4] = ["homa", "tcp", "udp", "all"];
 
     fn parts(self) -> [bool; 4] {
@@ -43,7 +43,7 @@ impl Filter {
         Filter { homa: has(0), tcp: has(1), udp: has(2), all: has(3) }
     }
 
-    /// The names of its parts.
+    /// Returns the names of the filter's parts.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         Filter::NAMES.into_iter().zip(self.parts()).filter_map(|(name, part)| part.then_some(name))
     }
@@ -54,24 +54,25 @@ impl Filter {
 pub struct SteerConfig {
     /// One of [`IN_KERNEL`].
     pub policy: PolicyName,
-    /// The cores to choose among.
+    /// The cores to select from.
     pub cores: Cores,
     /// Settings of the policy. The seed also applies to the hashes of flows.
     pub settings: Settings,
-    /// Packets that arrive on a core less than this after each other are of one batch (`gen2`).
+    /// Packets that arrive on a core less than this apart belong to one batch (`gen2`).
     pub batch_gap_ns: u64,
     /// Maximum number of packets in a batch (`gen2`).
     pub batch_cap: BatchCap,
     /// The packets that are steered; all of IP by default.
     pub filter: Filter,
-    /// The UDP port of Homa servers, for Homa over UDP. `None`, the default: only Homa in IP is recognized.
+    /// The UDP port of Homa servers, for Homa over UDP. `None`, the default: only Homa directly over IP is
+    /// recognized.
     pub homa_port: Option<u16>,
     /// Where the program runs. Generic by default: frames are handed over with all of the kernel's metadata.
-    /// In the device's driver they are handed over sooner and lose it. Checksums that a virtual device left
+    /// In native mode they are handed over earlier, without metadata. Checksums that a virtual device left
     /// out are then never filled in.
     pub mode: XdpMode,
-    /// Maximum number of frames that wait for a core, up to 16,384. 2,048 by default: at 1,500 bytes this is
-    /// what arrives at 10 Gbit/s while a core is busy for 2 ms.
+    /// Maximum number of frames queued for a core, up to 16,384. 2,048 by default: with 1,500-byte frames,
+    /// this many arrive at 10 Gbit/s while a core is busy for 2 ms.
     pub queue_packets: u32,
 }
 

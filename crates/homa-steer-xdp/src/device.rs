@@ -1,4 +1,4 @@
-//! Devices, and the steering program attached to one.
+//! Devices, and the steering programs attached to them.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,10 +8,10 @@ use homa_driver::netdev::{self, NamedInterface, XdpProgram};
 
 use crate::error::SteeringError;
 
-/// Name of the programs at devices.
+/// Name of the programs attached to devices.
 pub(crate) const NAME: Name = Name::new("homa_steer");
 
-/// The error of a step for a device.
+/// Returns a closure that makes the error of a failed step for a device.
 pub(crate) fn failed<'a>(name: &'a str, step: &'static str) -> impl Fn(io::Error) -> SteeringError + 'a {
     move |source| {
         let name = name.to_owned();
@@ -23,7 +23,7 @@ pub(crate) fn failed<'a>(name: &'a str, step: &'static str) -> impl Fn(io::Error
     }
 }
 
-/// The device of this name in this thread's network namespace.
+/// Finds the device with this name in this thread's network namespace.
 pub(crate) fn find(name: &str) -> Result<NamedInterface, SteeringError> {
     netdev::by_name(name).map_err(|source| match source.raw_os_error() {
         Some(libc::ENODEV) => {
@@ -34,7 +34,7 @@ pub(crate) fn find(name: &str) -> Result<NamedInterface, SteeringError> {
     })
 }
 
-/// One of our programs at a device.
+/// A steering program attached to a device.
 #[derive(Debug)]
 pub(crate) struct AttachedProgram {
     pub(crate) program: OwnedFd,
@@ -43,7 +43,7 @@ pub(crate) struct AttachedProgram {
 }
 
 impl AttachedProgram {
-    /// The program that steers a device.
+    /// Returns the program that steers a device.
     pub(crate) fn at(device: &NamedInterface) -> Result<AttachedProgram, SteeringError> {
         let name = &device.name;
         let Some(XdpProgram { id, native }) = attached(device)? else {
@@ -58,7 +58,7 @@ impl AttachedProgram {
         Ok(AttachedProgram { program, info, native })
     }
 
-    /// The program's map with this name.
+    /// Opens the program's map with this name.
     pub(crate) fn map(&self, device: &str, name: Name) -> Result<OwnedFd, SteeringError> {
         for &id in &self.info.maps {
             let map = map::with_id(id).map_err(failed(device, "opening a map"))?;
@@ -70,17 +70,17 @@ impl AttachedProgram {
     }
 }
 
-/// The program that a device runs.
+/// Returns the program that a device runs.
 pub(crate) fn attached(device: &NamedInterface) -> Result<Option<XdpProgram>, SteeringError> {
     netdev::xdp_program(device.index).map_err(failed(&device.name, "asking for its program"))
 }
 
-/// Name and id of a program, as far as the kernel reports them.
+/// Formats the name and ID of a program, as far as the kernel reports them.
 fn shown(id: u32) -> String {
     program::name_of(id).map_or_else(|| format!("id {id}"), |name| format!("{name} (id {id})"))
 }
 
-/// The error for a device that already has a program.
+/// Returns the error for a device that already has a program.
 pub(crate) fn taken(device: &NamedInterface) -> SteeringError {
     let name = device.name.clone();
     let id = attached(device).ok().flatten().map(|program| program.id);
@@ -107,7 +107,7 @@ pub fn kernel_steers(name: &str) -> bool {
     masks.into_iter().any(|mask| names_a_core(&mask))
 }
 
-/// Whether a mask has a set bit. The kernel writes it as hexadecimal words separated by commas.
+/// Whether a mask has a set bit. The kernel writes masks as hexadecimal words separated by commas.
 fn names_a_core(mask: &str) -> bool {
     mask.trim().chars().any(|digit| !matches!(digit, '0' | ','))
 }

@@ -6,7 +6,7 @@ use homa_steer::{Core, PolicyName, SteerError};
 
 use crate::config::{Filter, IN_KERNEL};
 
-/// Why packets of a device cannot be steered, or are not.
+/// Why packets of a device cannot be steered, or are not steered.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SteeringError {
@@ -18,7 +18,7 @@ pub enum SteeringError {
         /// The existing devices.
         have: Vec<String>,
     },
-    /// The device existed when it was looked up, and is gone now.
+    /// The device existed when it was looked up, but is gone now.
     #[error("interface {name} was removed: choose another one")]
     Vanished {
         /// The former name.
@@ -47,7 +47,7 @@ pub enum SteeringError {
     /// The filter admits no packets.
     #[error("the filter admits nothing: name at least one of {}", Filter::NAMES.join(", "))]
     NothingToSteer,
-    /// A number is out of its range.
+    /// A number is out of range.
     #[error("{setting} cannot be {value}: use {range}")]
     Setting {
         /// The field of the configuration.

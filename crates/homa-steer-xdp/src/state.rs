@@ -5,56 +5,56 @@ use homa_steer::{CORE_NUMBERS, Cores, MAX_CORES, MAX_LEVELS, NEVER, Reason};
 
 use crate::config::{Filter, SteerConfig};
 
-/// Entries of the table of flows.
+/// Number of entries in the flow table.
 pub(crate) const FLOW_ENTRIES: usize = 1_024;
 
-/// Length of a cache line: data written by different cores is this far apart.
+/// Length of a cache line. Data written by different cores is at least this far apart.
 const LINE: usize = 64;
 
-/// The state that all cores share: one value of an array, which begins a page.
+/// The state shared by all cores: one value of an array, at the start of a page.
 pub(crate) mod shared_state {
     use super::{CORE_NUMBERS, FLOW_ENTRIES, LINE, MAX_CORES, MAX_LEVELS};
 
     /// When `sparse` last used the hash.
     pub(crate) const HASH_USED: usize = 0;
-    /// The numbers of the cores that are chosen among, 32 bits each.
+    /// The numbers of the cores to select from, 32 bits each.
     pub(crate) const CORES: usize = LINE;
-    /// For some bits of a flow's hash, the time and destination of its last packet, 32 bits each.
+    /// For some bits of a flow's hash: the time and destination of the flow's last packet, 32 bits each.
     pub(crate) const FLOWS: usize = CORES + 4 * MAX_CORES;
     /// The slots of `sparse`, level by level.
     pub(crate) const SLOTS: usize = FLOWS + 4 * FLOW_ENTRIES;
-    /// The state of `gen2` for each core on which packets arrive, by its number. No offset from here on
-    /// is used in an instruction.
+    /// The state of `gen2` for each core on which packets arrive, indexed by core number. From here on, no
+    /// offset is used in an instruction.
     pub(crate) const CORE: usize = SLOTS + super::slot::BYTES * MAX_CORES * MAX_LEVELS as usize;
-    /// When a packet was last given to each core, by its number; written by other cores.
+    /// When a packet was last given to each core, indexed by core number; written by other cores.
     pub(crate) const LAST_SENT: usize = CORE + CORE_NUMBERS * super::core_state::BYTES;
     /// The configuration; the program does not read it.
     pub(crate) const CONFIG: usize = LAST_SENT + CORE_NUMBERS * super::core_state::BYTES;
-    /// Length of the whole state.
+    /// Length of the complete state.
     pub(crate) const BYTES: usize = CONFIG + super::config_fields::BYTES;
 }
 
-/// The state of `gen2` for a core on which packets arrive; only that core writes it.
+/// The state of `gen2` for a core on which packets arrive. Only that core writes it.
 pub(crate) mod core_state {
-    /// Time of arrival of the last packet whose exact time was read.
+    /// Arrival time of the last packet whose exact time was read.
     pub(crate) const RECEIVED: usize = 0;
-    /// Position in its batch of the last packet that arrived.
+    /// Position of the last packet that arrived, in its batch.
     pub(crate) const POSITION: usize = 8;
-    /// One more than the core of the batch; 0: none.
+    /// The core of the batch plus one; 0: none.
     pub(crate) const BATCH_CORE: usize = 12;
-    /// Index of the next greater core among the cores to choose from.
+    /// Index of the next higher core among the cores to select from.
     pub(crate) const NEXT: usize = 16;
     /// Position in its batch of the last packet whose exact time was read.
     pub(crate) const READ_AT: usize = 20;
     /// The coarse clock when a packet last arrived.
     pub(crate) const TICK: usize = 24;
-    /// Distance from one core to the next, also in the table at [`super::shared_state::LAST_SENT`].
+    /// Distance from one core's state to the next, also in the table at [`super::shared_state::LAST_SENT`].
     pub(crate) const BYTES: usize = super::LINE;
 }
 
 /// A slot of `sparse`.
 pub(crate) mod slot {
-    /// The device's index in the upper half, the hash in the lower one.
+    /// The device's index in the upper half, the hash in the lower half.
     pub(crate) const FLOW: usize = 0;
     pub(crate) const SEEN: usize = 8;
     pub(crate) const BYTES: usize = 16;
@@ -70,30 +70,30 @@ pub(crate) mod config_fields {
     pub(crate) const BYTES: usize = 24;
 }
 
-/// Value of [`config_fields::VERSION`]: incremented when the layout or a meaning here changes.
+/// Value of [`config_fields::VERSION`]. Incremented when the layout or a meaning here changes.
 pub(crate) const VERSION: u32 = 4;
 
-/// Counters of 64 bits, separate for each core.
+/// 64-bit counters, separate for each core.
 pub(crate) mod counter {
     use super::{CORE_NUMBERS, Reason};
 
     /// Frames by [`Reason`].
     pub(crate) const REASONS: usize = 0;
-    /// Frames that are not steered.
+    /// Frames that were not steered.
     pub(crate) const OTHERS: usize = 8 * 16;
-    /// Frames for each core, by its number, that the core itself had taken from the device.
+    /// Frames for each core, indexed by core number, that the core itself had taken from the device.
     pub(crate) const KEPT: usize = OTHERS + 8;
-    /// Frames for each core, by its number, that were handed over to it.
+    /// Frames for each core, indexed by core number, that were handed over to it.
     pub(crate) const HANDED: usize = KEPT + 8 * CORE_NUMBERS;
-    /// Frames for each core, by its number, that arrived there from other cores, or at the core that does its
-    /// work while it is offline.
+    /// Frames for each core, indexed by core number, that arrived from other cores. While a core is offline,
+    /// frames that arrive at the core doing its work count here too.
     pub(crate) const CAME: usize = HANDED + 8 * CORE_NUMBERS;
     pub(crate) const BYTES: usize = CAME + 8 * CORE_NUMBERS;
 
     const _: () = assert!(Reason::ALL.len() <= 16);
 }
 
-// Loads and stores have signed offsets of 16 bits.
+// Offsets of loads and stores are signed 16-bit numbers.
 const _: () = {
     assert!(shared_state::CORE < i16::MAX as usize && shared_state::CORE.is_multiple_of(LINE));
     assert!(counter::BYTES < i16::MAX as usize);
@@ -111,7 +111,7 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..).and_then(<[u8]>::first_chunk).copied().map_or(0, u64::from_ne_bytes)
 }
 
-/// The state before the first packet.
+/// Returns the state before the first packet.
 pub(crate) fn initial(config: &SteerConfig) -> Vec<u8> {
     let mut state = vec![0; shared_state::BYTES];
     put(&mut state, shared_state::HASH_USED, &NEVER.to_ne_bytes());
@@ -148,7 +148,7 @@ pub(crate) struct SteeringRequest {
 }
 
 impl SteeringRequest {
-    /// `None` if the state is of another version of this program.
+    /// Parses the configuration; `None` if the state is from another version of this program.
     pub(crate) fn read(state: &[u8]) -> Option<SteeringRequest> {
         let number = |place: usize| u32_at(state, shared_state::CONFIG + place);
         let policy = homa_steer::POLICIES.get(number(config_fields::POLICY) as usize)?.policy;
@@ -161,11 +161,11 @@ impl SteeringRequest {
     }
 }
 
-/// Unit of the times in the table of flows, as a shift of nanoseconds.
+/// Unit of the times in the flow table, as a right shift of nanoseconds.
 pub(crate) const FLOW_TIME_SHIFT: u32 = 30;
 
-/// Approximate number of recent flows of each core, in the order of `cores`. Flows whose hashes share an
-/// entry are estimated from the number of used entries.
+/// Returns the approximate number of recent flows of each core, in the order of `cores`. Flows whose hashes
+/// share an entry are estimated from the number of used entries.
 pub(crate) fn flows(state: &[u8], cores: &Cores, now_ns: u64) -> Vec<f64> {
     let now = (now_ns >> FLOW_TIME_SHIFT) as u32 & 0x00ff_ffff;
     let entries = (0..FLOW_ENTRIES).map(|entry| u32_at(state, shared_state::FLOWS + 4 * entry));
@@ -174,7 +174,7 @@ pub(crate) fn flows(state: &[u8], cores: &Cores, now_ns: u64) -> Vec<f64> {
         .map(|entry| entry & 0xff)
         .collect();
     let empty = (FLOW_ENTRIES - lately.len()).max(1) as f64 / FLOW_ENTRIES as f64;
-    // Linear counting: the number of flows expected to leave this many entries empty.
+    // Linear counting: the number of flows that is expected to leave this many entries empty.
     let factor =
         if lately.is_empty() { 0.0 } else { -empty.ln() * FLOW_ENTRIES as f64 / lately.len() as f64 };
     let of = |core: u16| lately.iter().filter(|&&other| other == u32::from(core)).count() as f64;

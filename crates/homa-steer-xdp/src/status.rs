@@ -20,16 +20,16 @@ use crate::state::{self, SteeringRequest, counter, u64_at};
 pub struct CoreStatus {
     /// The core.
     pub core: Core,
-    /// Whether the core is online: the kernel lets another core do the work of an offline one.
+    /// Whether the core is online. The kernel lets another core do the work of an offline core.
     pub is_online: bool,
-    /// Packets for this core, of both kinds.
+    /// Packets for this core, handed over or not.
     pub packets: u64,
-    /// The part of `packets` that was handed over from the core of arrival.
+    /// The part of `packets` that was handed over from another core of arrival.
     pub handed_over: u64,
-    /// The part of `handed_over` that never arrived, since too many packets waited. While packets arrive
-    /// without a pause, the few in transit are included.
+    /// The part of `handed_over` that never arrived, because too many packets were queued. While packets
+    /// arrive without a pause, this includes the few in transit.
     pub drops: u64,
-    /// Approximate number of flows of this core in the last second or two.
+    /// Approximate number of flows of this core in the last one or two seconds.
     pub flows: f64,
 }
 
@@ -46,24 +46,24 @@ pub struct Status {
     pub filter: Filter,
     /// Whether the program runs in the device's driver.
     pub is_native: bool,
-    /// Whether it ends with the process that attached it.
+    /// Whether the program ends with the process that attached it.
     pub held_by_process: bool,
-    /// The cores that the policy chooses among.
+    /// The cores that the policy selects from.
     pub cores: Vec<CoreStatus>,
-    /// Decisions by their reason; reasons without a decision are omitted.
+    /// Decisions by reason. Reasons without a decision are omitted.
     pub decisions: Vec<(Reason, u64)>,
     /// Packets that are not steered.
     pub others: u64,
 }
 
 impl Status {
-    /// Packets that were steered.
+    /// Returns the number of packets that were steered.
     #[must_use]
     pub fn packets(&self) -> u64 {
         self.cores.iter().map(|core| core.packets).sum()
     }
 
-    /// Packets that were lost on the way to their core.
+    /// Returns the number of packets lost on the way to their core.
     #[must_use]
     pub fn drops(&self) -> u64 {
         self.cores.iter().map(|core| core.drops).sum()
@@ -74,12 +74,12 @@ impl Status {
 struct PerCoreCounters(Vec<u8>);
 
 impl PerCoreCounters {
-    /// The sum of this counter over all cores.
+    /// Returns the sum of this counter over all cores.
     fn sum(&self, at: usize) -> u64 {
         self.0.chunks_exact(counter::BYTES).map(|values| u64_at(values, at)).sum()
     }
 
-    /// Packets that arrived at a core from other cores.
+    /// Returns the number of packets that arrived at a core from other cores.
     fn packets_from_others(&self, core: Core) -> u64 {
         self.sum(counter::CAME + 8 * usize::from(core))
     }
@@ -93,12 +93,12 @@ impl PerCoreCounters {
     }
 }
 
-/// Number of samples of the packets in transit to a core, and milliseconds between them. The minimum is the
-/// number of packets that never arrive.
+/// Number of samples of the packets in transit to a core, and milliseconds between samples. The minimum is
+/// the number of packets that never arrive.
 const LOOKS: usize = 5;
 const PAUSE_MS: u64 = 1;
 
-/// The steering of a device. All devices that were attached together have the same.
+/// Returns the steering status of a device. All devices that were attached together have the same status.
 ///
 /// # Errors
 /// See [`SteeringError`].
@@ -148,7 +148,7 @@ pub fn status(name: &str) -> Result<Status, SteeringError> {
     })
 }
 
-/// The names of the devices in this thread's network namespace that are steered.
+/// Returns the names of the steered devices in this thread's network namespace.
 ///
 /// # Errors
 /// The kernel cannot list its devices, or a capability is missing.
@@ -156,7 +156,7 @@ pub fn steered() -> Result<Vec<String>, SteeringError> {
     let names = netdev::names().map_err(failed("any device", "listing interfaces"))?;
     let mut steered = Vec::new();
     for name in names {
-        // A device that is gone meanwhile is not steered.
+        // A device that has been removed in the meantime is not steered.
         let Ok(device) = device::find(&name) else { continue };
         if attached(&device)?.is_none() {
             continue;
@@ -170,18 +170,18 @@ pub fn steered() -> Result<Vec<String>, SteeringError> {
     Ok(steered)
 }
 
-/// The cost of decisions, including classification and counting, without the hand-over itself.
+/// The cost of decisions, including classification and counting, but without the hand-over itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
     /// Number of measured decisions.
     pub runs: u64,
-    /// Their total time, in nanoseconds of the kernel's clock. Some 10 to 20 ns of each are the measurement's
-    /// own.
+    /// Total time of the measured decisions, by the kernel's clock. About 10 to 20 ns of each are the
+    /// overhead of the measurement.
     pub run_ns: u64,
 }
 
 /// Makes the kernel measure the program of a device for a while (BPF run statistics). All other programs are
-/// measured meanwhile, too.
+/// measured during that time, too.
 ///
 /// # Errors
 /// See [`SteeringError`].
@@ -197,7 +197,7 @@ pub fn cost(name: &str, time: Duration) -> Result<Cost, SteeringError> {
     Ok(Cost { runs: after.runs - before.runs, run_ns: after.run_ns - before.run_ns })
 }
 
-/// The clock of the program.
+/// Reads the clock that the program uses.
 fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::MonotonicCoarse);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64

@@ -1,4 +1,5 @@
-//! Compares the programs with the library: the kernel's virtual machine must choose as `homa-steer` does.
+//! Compares the programs with the library: in the kernel's virtual machine they must select the same cores as
+//! `homa-steer`.
 
 mod costs;
 mod racing;
@@ -22,7 +23,7 @@ use crate::state::{self, shared_state, u32_at};
 
 const NAME: Name = Name::new("homa_test");
 
-/// Unwraps, or prints why the test is skipped.
+/// Returns the value, or prints why the test is skipped.
 fn allowed<T>(result: std::io::Result<T>) -> Option<T> {
     match result {
         Err(error) if is_no_permission(&error) => {
@@ -33,15 +34,15 @@ fn allowed<T>(result: std::io::Result<T>) -> Option<T> {
     }
 }
 
-/// The inputs of the program for a packet, besides the frame.
+/// The inputs of the program for a packet, in addition to the frame.
 #[derive(Clone, Copy, Debug)]
 struct PacketContext {
     now_ns: u64,
-    /// The coarse clock at the same time.
+    /// The coarse clock at the same moment.
     tick_ns: u64,
     device: u32,
     arrival: u16,
-    /// `None`: use the hash of the frame.
+    /// The flow's hash; `None`: use the hash of the frame.
     hash: Option<u32>,
 }
 
@@ -63,7 +64,7 @@ impl KernelPolicy {
         Some(KernelPolicy { program, inputs, _state: state })
     }
 
-    /// Core, reason and hash; `None` if the frame is not steered.
+    /// Returns the core, the reason and the hash; `None` if the frame is not steered.
     fn choose(&self, given: PacketContext, frame: &[u8]) -> Option<(u32, u32, u32)> {
         let mut bytes = [0; test_io::BYTES];
         bytes[test_io::NOW..][..8].copy_from_slice(&given.now_ns.to_ne_bytes());
@@ -82,7 +83,7 @@ impl KernelPolicy {
     }
 }
 
-/// A program as loaded for a device, with its maps; its map of cores is empty.
+/// A program as loaded for a device, with its maps. Its map of cores is empty.
 struct LoadedProgram {
     program: OwnedFd,
     state: OwnedFd,
@@ -107,13 +108,13 @@ impl LoadedProgram {
     }
 }
 
-/// The library, with the information that a program at a device has.
+/// The library, given only the information that a program at a device has.
 struct LibraryPolicy {
     policy: Box<dyn Policy>,
     arrivals: Arrivals,
     observed: ObservedLoads,
     has_batches: bool,
-    /// Packets for which the exact time was read.
+    /// Number of packets for which the exact time was read.
     asked: usize,
 }
 
@@ -145,12 +146,12 @@ impl LibraryPolicy {
     }
 }
 
-/// A frame, and the library's view of it.
+/// A frame, and the result of parsing it with the library.
 #[derive(Clone, Debug)]
 struct Frame {
     bytes: Vec<u8>,
     packet: Packet,
-    /// Its protocol if it is complete and not fragmented, and whether it is Homa over UDP.
+    /// Its protocol if the packet is complete and not fragmented, and whether it is Homa over UDP.
     protocol: u8,
     is_homa: bool,
 }
@@ -158,7 +159,7 @@ struct Frame {
 const SEED: u32 = 0x1234_5678;
 const HOMA_PORT: u16 = 4_000;
 
-/// Ethernet addresses, and the tags of up to two VLANs.
+/// Makes Ethernet addresses, and the tags of up to two VLANs.
 fn any_head(rng: &mut Pcg64Mcg) -> Vec<u8> {
     const TAGS: [&[u16]; 6] = [&[], &[], &[0x8100], &[0x88a8], &[0x88a8, 0x8100], &[0x8100, 0x8100]];
     let mut bytes = vec![2; 12];
@@ -169,8 +170,8 @@ fn any_head(rng: &mut Pcg64Mcg) -> Vec<u8> {
     bytes
 }
 
-/// A random IP frame of one of these protocols, with and without VLAN tags, options, fragments and missing
-/// ends.
+/// Makes a random IP frame of one of these protocols, with and without VLAN tags, options, fragments and
+/// missing ends.
 fn any_frame(rng: &mut Pcg64Mcg) -> Frame {
     let protocol = [6, 17, 146, 1, 47][rng.random_range(0..5)];
     let is_v4 = rng.random_bool(0.6);
@@ -224,8 +225,8 @@ fn config(policy: PolicyName, cores: &str, levels: u32) -> SteerConfig {
     SteerConfig { policy, cores, settings, homa_port: Some(HOMA_PORT), ..SteerConfig::default() }
 }
 
-/// Plausible and implausible times: bursts, pauses of microseconds and of a second, and occasional steps
-/// back.
+/// Advances the time by plausible and implausible steps: bursts, pauses of microseconds and of a second, and
+/// occasional steps back.
 fn pass(now_ns: &mut u64, rng: &mut Pcg64Mcg) {
     let step = match rng.random_range(0..1_000) {
         0..600 => rng.random_range(0..1_500),
@@ -243,7 +244,7 @@ fn pass(now_ns: &mut u64, rng: &mut Pcg64Mcg) {
     *now_ns += step;
 }
 
-/// Compares `packets` packets of each policy, divided among several core maps.
+/// Compares `packets` packets for each policy, divided among several core maps.
 fn compare(packets: usize) {
     const CORES: [(&str, u32); 6] =
         [("0-1", 4), ("0", 4), ("2,4,7", 5), ("0-3", 1), ("0-15", 2), ("0-63", 5)];

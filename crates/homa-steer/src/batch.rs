@@ -11,13 +11,13 @@ use crate::error::SteerError;
 pub struct Batch {
     /// Number of packets of the batch before this one.
     pub position: u32,
-    /// Number of packets of the batch; more than the position. A caller that does not know later packets
-    /// passes the number so far.
+    /// Number of packets in the batch; greater than the position. A caller that does not know of later
+    /// packets passes the number so far.
     pub size: u32,
 }
 
 impl Batch {
-    /// A packet that arrived alone: the core that takes packets from the device has time.
+    /// A packet that arrived alone, which shows that the core taking packets from the device is not busy.
     pub const LONE: Batch = Batch { position: 0, size: 1 };
 
     /// Whether the packet arrived alone.
@@ -29,8 +29,8 @@ impl Batch {
 
 /// Maximum number of packets that a core takes from a device before it hands them on.
 ///
-/// The published notes on Homa in Linux found larger batches better up to 10 to 20 packets, since handing on
-/// costs a wake-up. Beyond that, grants wait in them for too long.
+/// The published notes on Homa in Linux found larger batches better up to 10 to 20 packets, since handing
+/// packets on costs a wake-up. Beyond that, grants wait too long in the batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchCap(u32);
 
@@ -38,7 +38,7 @@ impl BatchCap {
     /// The largest cap.
     pub const MAX: u32 = 1 << 16;
 
-    /// A cap from 1 to [`BatchCap::MAX`].
+    /// Makes a cap from 1 to [`BatchCap::MAX`].
     ///
     /// # Errors
     /// The number is outside this range.
@@ -53,13 +53,13 @@ impl BatchCap {
         })
     }
 
-    /// The cap in packets.
+    /// Returns the cap in packets.
     #[must_use]
     pub const fn packets(self) -> u32 {
         self.0
     }
 
-    /// Number of packets taken if `waiting` packets wait.
+    /// Returns the number of packets to take if `waiting` packets are queued.
     #[must_use]
     pub fn take(self, waiting: u32) -> u32 {
         waiting.min(self.0)
@@ -71,7 +71,7 @@ impl FromStr for BatchCap {
 
     /// Parses a number of packets.
     fn from_str(text: &str) -> Result<BatchCap, SteerError> {
-        // Text that is no number counts as out of range.
+        // Text that is not a number counts as out of range.
         BatchCap::new(text.parse().unwrap_or(u32::MAX))
     }
 }
@@ -83,20 +83,20 @@ impl fmt::Display for BatchCap {
 }
 
 impl Default for BatchCap {
-    /// The middle of the range that was found best.
+    /// Returns the middle of the range that was found best.
     fn default() -> BatchCap {
         BatchCap(16)
     }
 }
 
-/// Infers batches from arrival times, if the caller does not know them: on a core that is behind, packets
-/// arrive without a pause. The first packet of a batch seems to have arrived alone.
+/// Infers batches from arrival times, if the caller does not know them: on a core that has fallen behind,
+/// packets arrive without a pause. The first packet of a batch appears to have arrived alone.
 ///
 /// Reading the exact time of a packet may cost as much as all other work for it, so it is read only when
 /// necessary: for the first [`Arrivals::FIRST`] packets of a batch, and then for every [`Arrivals::EVERY`]th.
-/// A packet between these, in the same tick of a coarse clock as its predecessor, counts as part of the
-/// batch. Up to three packets that arrive alone after a longer batch therefore count as part of it; lone
-/// packets after lone ones never do.
+/// A packet between these counts as part of the batch if it arrives in the same tick of a coarse clock as its
+/// predecessor. Up to three packets that arrive alone after a longer batch therefore count as part of it. A
+/// lone packet after another lone packet never does.
 #[derive(Clone, Debug)]
 pub struct Arrivals {
     gap_ns: u64,
@@ -107,36 +107,36 @@ pub struct Arrivals {
 /// The last packet that arrived on a core.
 #[derive(Clone, Copy, Debug, Default)]
 struct LastArrival {
-    /// The coarse clock at its arrival.
+    /// The coarse clock when the packet arrived.
     tick_ns: u64,
-    /// Its position in its batch.
+    /// The packet's position in its batch.
     position: u32,
     /// Position in that batch of the last packet whose exact time was read.
     read_at: u32,
-    /// That time; 0: never read.
+    /// That exact time; 0: never read.
     read_ns: u64,
 }
 
-/// Default time below which consecutive packets are of one batch. It is longer than the kernel takes for a
+/// Default gap below which consecutive packets belong to one batch. It is longer than the kernel takes for a
 /// packet from a device that has more, and shorter than an interrupt takes.
 pub const GAP_NS: u64 = 5_000;
 
 impl Arrivals {
     /// Number of leading packets of a batch whose exact time is always read.
     pub const FIRST: u32 = 3;
-    /// Later packets whose time is read are those at positions that are multiples of this.
+    /// The time of later packets is read at positions that are multiples of this.
     pub const EVERY: u32 = 4;
 
-    /// Packets that arrive less than `gap_ns` after each other are of one batch, of `cap` packets at most. If
-    /// not each time is read, the average gap counts.
+    /// Treats packets that arrive less than `gap_ns` apart as one batch of at most `cap` packets. Where the
+    /// time is not read for every packet, the average gap applies.
     #[must_use]
     pub fn new(gap_ns: u64, cap: BatchCap) -> Arrivals {
         Arrivals { gap_ns, cap, last: vec![LastArrival::default(); CORE_NUMBERS] }
     }
 
-    /// Notes the arrival of a packet on this core, whose number is below [`CORE_NUMBERS`], at this time of a
-    /// coarse clock. Returns the packet's batch, as far as it is known, and the exact time: that of this
-    /// packet if it was read, else the last one read for this core.
+    /// Records the arrival of a packet on this core, whose number is below [`CORE_NUMBERS`], at this time of
+    /// a coarse clock. Returns the packet's batch, as far as it is known, and the exact time: this packet's
+    /// if it was read, otherwise the last one read for this core.
     pub fn arrive(&mut self, core: Core, tick_ns: u64, exact_ns: impl FnOnce() -> u64) -> (Batch, u64) {
         let last = &mut self.last[usize::from(core)];
         let next = last.position + 1;
@@ -156,7 +156,7 @@ impl Arrivals {
     }
 }
 
-/// The destination of the last batch of each core, so that its packets stay together and in order.
+/// The destination of each core's last batch, so that the batch's packets stay together and in order.
 #[derive(Clone, Debug)]
 pub(crate) struct LastBatch {
     cores: Vec<Option<Core>>,
@@ -167,13 +167,13 @@ impl LastBatch {
         LastBatch { cores: vec![None; CORE_NUMBERS] }
     }
 
-    /// The destination of this packet's batch; `None` if the packet begins a batch.
+    /// Returns the destination of this packet's batch; `None` if the packet begins a batch.
     pub(crate) fn of(&self, arrival: Core, batch: Batch) -> Option<Core> {
         if batch.position == 0 { None } else { *self.cores.get(usize::from(arrival))? }
     }
 
-    /// Sets the destination of the batch that arrives on this core; with `None` its next packet is decided
-    /// separately.
+    /// Sets the destination of the batch that arrives on this core. With `None`, a destination is chosen
+    /// separately for the batch's next packet.
     pub(crate) fn set(&mut self, arrival: Core, core: Option<Core>) {
         if let Some(place) = self.cores.get_mut(usize::from(arrival)) {
             *place = core;
@@ -210,8 +210,8 @@ mod tests {
         assert_eq!(at(0, 12_000), (0, 1), "time that goes back is a pause");
     }
 
-    /// Positions and times at which the time is read, for a flood with this time between packets and between
-    /// ticks.
+    /// Returns the positions and times at which the time is read, for a flood with this time between packets
+    /// and between ticks.
     fn asked(between_ns: u64, tick_ns: u64) -> Vec<(u32, u64)> {
         let mut arrivals = Arrivals::new(1_000, BatchCap::new(16).unwrap());
         let mut asked = Vec::new();
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(asked(1, 1_000_000), expected);
         assert_eq!(asked(999, 1_000_000), expected, "as many gaps as there were");
         assert!(asked(1_000, 1_000_000).iter().all(|&(position, _)| position == 0));
-        // A tick between the 10th and the 11th.
+        // A tick between the 10th and the 11th packet.
         expected.insert(5, (10, 10));
         assert_eq!(asked(40, 1_000_400), expected);
     }

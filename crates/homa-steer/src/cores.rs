@@ -1,31 +1,31 @@
-//! The cores that a policy chooses among.
+//! The cores that a policy selects from.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::error::SteerError;
 
-/// A core, by its number in the system.
+/// A core, by the system's core number.
 pub type Core = u16;
 
-/// Maximum number of cores that a policy chooses among.
+/// Maximum number of cores that a policy selects from.
 pub const MAX_CORES: usize = 64;
 
-/// Core numbers are below this, including cores on which packets arrive and that no policy chooses.
+/// Upper bound on core numbers, exclusive. It also applies to cores on which packets arrive but that no
+/// policy selects.
 pub const CORE_NUMBERS: usize = 256;
 
-/// From one to [`MAX_CORES`] cores, each once, in the order of their numbers, as in the kernel's map for
-/// receive packet steering.
+/// From one to [`MAX_CORES`] distinct cores in ascending order, as in the kernel's map for RPS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cores(Vec<Core>);
 
 impl Cores {
-    /// These cores, in any order.
+    /// Makes a set of these cores, given in any order.
     ///
     /// # Errors
     /// There is no core, a number is too large, or there are too many.
     pub fn new(numbers: impl IntoIterator<Item = Core>) -> Result<Cores, SteerError> {
-        // The input may be long; the result is bounded by the possible numbers.
+        // The input may be long; the result is bounded by the number of possible cores.
         let mut named = [false; CORE_NUMBERS];
         for number in numbers {
             let place = named.get_mut(usize::from(number));
@@ -40,7 +40,7 @@ impl Cores {
         }
     }
 
-    /// The first `count` cores.
+    /// Makes a set of the first `count` cores.
     ///
     /// # Errors
     /// The count is zero or too large.
@@ -52,33 +52,33 @@ impl Cores {
         }
     }
 
-    /// The core numbers, ascending.
+    /// Returns the core numbers in ascending order.
     #[must_use]
     pub fn as_slice(&self) -> &[Core] {
         &self.0
     }
 
-    /// Number of cores: at least 1.
+    /// Returns the number of cores, at least 1.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "they are never empty")]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether this core is one of them.
+    /// Whether this core is in the set.
     #[must_use]
     pub fn contains(&self, core: Core) -> bool {
         self.0.binary_search(&core).is_ok()
     }
 
-    /// Index of the first core whose number is greater than this core's; if there is none, of the first core.
+    /// Returns the index of the first core whose number is greater than this core's; if there is none, 0.
     #[must_use]
     pub fn place_after(&self, core: Core) -> usize {
         let place = self.0.partition_point(|&other| other <= core);
         if place == self.0.len() { 0 } else { place }
     }
 
-    /// All cores once, in cyclic order from index `place` on; see [`Cores::place_after`].
+    /// Returns all cores once, in cyclic order from index `place` on; see [`Cores::place_after`].
     pub fn round_from(&self, place: usize) -> impl Iterator<Item = Core> {
         let (before, from) = self.0.split_at(place.min(self.0.len()));
         from.iter().chain(before).copied()

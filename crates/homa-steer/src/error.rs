@@ -1,6 +1,6 @@
-//! Errors of making a policy.
+//! Errors of building a policy.
 
-/// Why a policy cannot be made.
+/// Why a policy cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SteerError {
@@ -12,7 +12,7 @@ pub enum SteerError {
         /// The names of all policies.
         known: String,
     },
-    /// No order of waking threads has this name.
+    /// No wake-up order of threads has this name.
     #[error("there is no order {name}: choose one of {known}")]
     NoSuchOrder {
         /// The name.
@@ -20,7 +20,7 @@ pub enum SteerError {
         /// The names of all orders.
         known: String,
     },
-    /// This is no list of cores.
+    /// The text is not a list of cores.
     #[error("`{text}` is no list of cores: use numbers and ranges, as in 0-3,6")]
     NoList {
         /// The text.
@@ -53,7 +53,7 @@ pub enum SteerError {
         /// Maximum number of levels.
         max: u32,
     },
-    /// A setting is out of its range.
+    /// A setting is out of range.
     #[error("{setting} cannot be {value}: use {range}")]
     Setting {
         /// The field of the settings.

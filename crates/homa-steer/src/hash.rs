@@ -1,17 +1,17 @@
-//! Hashes of 32 bits, as good as random, that all packets of a flow or of an RPC share.
+//! Uniform 32-bit hashes that are equal for all packets of a flow or of an RPC.
 //!
 //! The hash is our own: a device's hash is not available where the first programs see a frame, and the kernel
-//! does not expose its own. It has few steps of 32 bits, so that the kernel's virtual machine computes it in
-//! some ten nanoseconds. With a secret seed, no attacker can aim all flows at one core.
+//! does not expose its own. It consists of a few 32-bit steps, so the kernel's virtual machine computes it in
+//! about ten nanoseconds. With a secret seed, an attacker cannot direct all flows at one core.
 
 use std::net::IpAddr;
 
-/// Odd, with the bits of the golden ratio, so that neighbouring words hash far apart.
+/// Odd, with the bits of the golden ratio, so that hashes of neighbouring words are far apart.
 pub const WORD_FACTOR: u32 = 0x9e37_79b1;
 /// Distance by which the upper half is shifted down between two words.
 pub const WORD_SHIFT: u32 = 15;
-/// Shifts of the last steps, those of the 32-bit finalizer of MurmurHash3. After it, each input bit changes
-/// each output bit about half of the time.
+/// Shifts of the last steps: those of the 32-bit finalizer of MurmurHash3. After them, each input bit changes
+/// each output bit with a probability of about a half.
 pub const LAST_SHIFTS: [u32; 3] = [16, 13, 16];
 /// Factors between the [`LAST_SHIFTS`].
 pub const LAST_FACTORS: [u32; 2] = [0x85eb_ca6b, 0xc2b2_ae35];
@@ -29,7 +29,7 @@ fn finish(mut hash: u32) -> u32 {
     hash ^ hash >> third
 }
 
-/// The hash of these words. A word is four bytes of a packet, the first byte lowest.
+/// Returns the hash of these words. A word is four bytes of a packet, the first byte lowest.
 fn of_words(seed: u32, words: impl IntoIterator<Item = u32>) -> u32 {
     finish(words.into_iter().fold(seed, mix))
 }
@@ -38,7 +38,7 @@ fn words(octets: &[u8]) -> impl Iterator<Item = u32> {
     octets.as_chunks::<4>().0.iter().map(|&word| u32::from_le_bytes(word))
 }
 
-/// Two consecutive ports of a packet, as a word.
+/// Returns two consecutive ports of a packet as a word.
 fn word_of(ports: [u16; 2]) -> u32 {
     let [[a, b], [c, d]] = ports.map(u16::to_be_bytes);
     u32::from_le_bytes([a, b, c, d])
@@ -47,19 +47,19 @@ fn word_of(ports: [u16; 2]) -> u32 {
 /// The fields that identify a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// Source address, of the IP version of the destination.
+    /// Source address, of the same IP version as the destination.
     pub source: IpAddr,
     /// Destination address.
     pub destination: IpAddr,
     /// The IP protocol.
     pub protocol: u8,
     /// Source and destination port of TCP or UDP; 0 for other protocols and for fragments, which have none.
-    /// All of Homa in IP between two hosts is therefore one flow.
+    /// All Homa traffic directly over IP between two hosts is therefore one flow.
     pub ports: [u16; 2],
 }
 
 impl Flow {
-    /// The hash of the flow.
+    /// Returns the hash of the flow.
     #[must_use]
     pub fn hash(&self, seed: u32) -> u32 {
         let [source, destination] = [self.source, self.destination].map(|ip| match ip {
@@ -71,17 +71,16 @@ impl Flow {
     }
 }
 
-/// The hash of a Homa packet's source and destination port and its RPC's id. It is the same for all packets
-/// of an RPC that a host receives, and differs from that of the next RPC between the same hosts. Bit 0 of the
-/// id is ignored: it only identifies the packet's side.
+/// Returns the hash of a Homa packet's source and destination port and its RPC ID. It is the same for all
+/// packets of an RPC that a host receives, and differs from that of the next RPC between the same hosts. Bit
+/// 0 of the ID is ignored: it only identifies the packet's side.
 #[must_use]
 pub fn rpc_hash(seed: u32, ports: [u16; 2], rpc_id: u64) -> u32 {
     let id = (rpc_id & !1).to_be_bytes();
     of_words(seed, [word_of(ports)].into_iter().chain(words(&id)))
 }
 
-/// Maps a hash to one of `count` places: the kernel's scaling for receive packet steering, which uses the
-/// upper bits.
+/// Maps a hash to one of `count` indices, by the kernel's scaling for RPS, which uses the upper bits.
 #[must_use]
 pub fn place(hash: u32, count: usize) -> usize {
     ((u64::from(hash) * count as u64) >> 32) as usize
@@ -96,7 +95,7 @@ mod tests {
         Flow { source, destination, protocol: 6, ports: [port, 80] }
     }
 
-    /// Excess of the fullest of `places` over the mean, if `hash` gives the hashes of 0 to 63,999.
+    /// Returns how much the fullest of `places` exceeds the mean, if `hash` gives the hashes of 0 to 63,999.
     fn excess(places: usize, hash: impl Fn(u32) -> u32) -> f64 {
         let mut counts = vec![0_u32; places];
         (0..64_000).for_each(|i| counts[place(hash(i), places)] += 1);

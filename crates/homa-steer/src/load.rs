@@ -1,28 +1,28 @@
-//! The state of the cores that a policy sees.
+//! The state of the cores that a policy can observe.
 
 use crate::cores::{CORE_NUMBERS, Core};
 
-/// The recent load of a core. Times are of the clock of [`crate::Packet::now_ns`]; 0 means never.
+/// The recent load of a core. Times are from the clock of [`crate::Packet::now_ns`]; 0 means never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoreLoad {
     /// When the core last took packets from a device (NAPI).
     pub received_ns: u64,
     /// When the core was last given packets to process.
     pub processed_ns: u64,
-    /// When an application's thread last ran on the core.
+    /// When an application thread last ran on the core.
     pub application_ns: u64,
     /// Whether nothing runs or waits to run on the core.
     pub idle: bool,
     /// Number of packets waiting on the core to be processed.
     pub waiting_packets: u32,
-    /// Number of packets processed on the core since the beginning.
+    /// Number of packets processed on the core since the start.
     pub done_packets: u64,
     /// Total processing time of all waiting work, in nanoseconds.
     pub backlog_ns: u64,
 }
 
 impl Default for CoreLoad {
-    /// The load of a core without any activity yet.
+    /// Returns the load of a core without any activity yet.
     fn default() -> CoreLoad {
         CoreLoad {
             received_ns: 0,
@@ -37,26 +37,26 @@ impl Default for CoreLoad {
 }
 
 impl CoreLoad {
-    /// When the core was last known to be active; 0: never.
+    /// Returns the time when the core was last known to be active; 0: never.
     #[must_use]
     pub fn active_ns(&self) -> u64 {
         self.received_ns.max(self.processed_ns).max(self.application_ns)
     }
 }
 
-/// Whether `last_ns` is less than `within_ns` ago. A time in the future, perhaps of another core's clock, is
-/// not recent.
+/// Whether `last_ns` is less than `within_ns` ago. A time in the future, possibly from another core's clock,
+/// is not recent.
 #[must_use]
 pub fn is_recent(now_ns: u64, last_ns: u64, within_ns: u64) -> bool {
     last_ns != 0 && now_ns.checked_sub(last_ns).is_some_and(|ago_ns| ago_ns < within_ns)
 }
 
-/// The loads of all cores, indexed by their numbers. A core beyond the slice has none.
+/// The loads of all cores, indexed by core number. A core beyond the slice has no load.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Loads<'a>(pub &'a [CoreLoad]);
 
 impl Loads<'_> {
-    /// The load of this core.
+    /// Returns the load of this core.
     #[must_use]
     pub fn of(&self, core: Core) -> CoreLoad {
         self.0.get(usize::from(core)).copied().unwrap_or_default()
@@ -64,7 +64,7 @@ impl Loads<'_> {
 }
 
 /// Loads that can be observed without the scheduler: where packets arrived and where they were sent. A
-/// program in a device's receive path knows only these; a process also knows where its threads ran.
+/// program in a device's receive path knows only these. A process also knows where its threads ran.
 #[derive(Clone, Debug)]
 pub struct ObservedLoads {
     cores: Vec<CoreLoad>,
@@ -77,28 +77,28 @@ impl Default for ObservedLoads {
 }
 
 impl ObservedLoads {
-    /// Notes that a packet has arrived on this core. Cores beyond the maximum are not observed.
+    /// Records that a packet has arrived on this core. Cores beyond the maximum are not observed.
     pub fn note_arrival(&mut self, core: Core, now_ns: u64) {
         if let Some(load) = self.cores.get_mut(usize::from(core)) {
             load.received_ns = now_ns;
         }
     }
 
-    /// Notes that this core was given a packet to process.
+    /// Records that this core was given a packet to process.
     pub fn note_assignment(&mut self, core: Core, now_ns: u64) {
         if let Some(load) = self.cores.get_mut(usize::from(core)) {
             load.processed_ns = now_ns;
         }
     }
 
-    /// Notes that a thread of an application ran on this core.
+    /// Records that an application thread ran on this core.
     pub fn note_run(&mut self, core: Core, now_ns: u64) {
         if let Some(load) = self.cores.get_mut(usize::from(core)) {
             load.application_ns = now_ns;
         }
     }
 
-    /// The loads observed so far.
+    /// Returns the loads observed so far.
     #[must_use]
     pub fn loads(&self) -> Loads<'_> {
         Loads(&self.cores)

@@ -19,20 +19,20 @@ pub enum PacketKind {
 /// The additional fields of a Homa packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HomaPacket {
-    /// As in the packet. The two directions of an RPC differ in bit 0 only.
+    /// RPC ID as in the packet. The two directions of an RPC differ only in bit 0.
     pub rpc_id: u64,
     /// The purpose of the packet.
     pub kind: PacketKind,
-    /// Bytes of the packet's whole message; 0 if it has none.
+    /// Length of the whole message that the packet belongs to; 0 if there is none.
     pub message_bytes: u32,
 }
 
 /// The fields of a packet that a policy sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// The current time, in nanoseconds of any clock that does not go back.
+    /// The current time, in nanoseconds of any monotonic clock.
     pub now_ns: u64,
-    /// The core that took the packet from the device, below [`crate::CORE_NUMBERS`].
+    /// The core that took the packet from the device; less than [`crate::CORE_NUMBERS`].
     pub arrival: Core,
     /// Index of the receiving device, from 1 on.
     pub device: u32,
@@ -40,18 +40,18 @@ pub struct Packet {
     pub flow_hash: u32,
     /// The sender.
     pub source: IpAddr,
-    /// Source and destination port: Homa's for a Homa packet, else those of TCP or UDP, or 0.
+    /// Source and destination port: Homa's for a Homa packet, otherwise those of TCP or UDP, or 0.
     pub ports: [u16; 2],
     /// The fields of a Homa packet; `None` for other packets.
     pub homa: Option<HomaPacket>,
     /// Length of the packet, including headers.
     pub bytes: u32,
-    /// The packet's position among the packets taken from the device together.
+    /// The packet's position among the packets taken from the device at the same time.
     pub batch: Batch,
 }
 
 impl Default for Packet {
-    /// A lone packet with empty fields, at time 0 on core 0.
+    /// Returns a lone packet with empty fields, at time 0 on core 0.
     fn default() -> Packet {
         Packet {
             now_ns: 0,

@@ -6,19 +6,19 @@ use crate::cores::Core;
 use crate::load::Loads;
 use crate::packet::Packet;
 
-/// Chooses the core on which a received packet is processed.
+/// Selects the core on which a received packet is processed.
 ///
-/// Its choices depend only on its configuration and the calls: it has no clock and no randomness.
+/// The choices depend only on the policy's configuration and the calls: it has no clock and no randomness.
 pub trait Policy: fmt::Debug + Send {
-    /// The core for this packet: one of the policy's cores, or the core on which the packet arrived. Called
-    /// once for each packet, or once for each batch.
+    /// Returns the core for this packet: one of the policy's cores, or the core on which the packet arrived.
+    /// Called once per packet, or once per batch.
     fn choose(&mut self, packet: &Packet, loads: Loads<'_>) -> Choice;
 
-    /// Notes that an application's thread on this core reads packets with this flow hash.
+    /// Records that an application thread on this core reads packets with this flow hash.
     fn consumed(&mut self, _flow_hash: u32, _core: Core) {}
 }
 
-/// A core, and the reason for choosing it.
+/// A core, and the reason for selecting it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// The core.
@@ -33,17 +33,17 @@ impl Choice {
     }
 }
 
-/// The reason for choosing a core. The numbers are those of counters.
+/// The reason for selecting a core. The values index counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Reason {
-    /// By the flow's hash.
+    /// By the hash of the flow.
     FlowHash,
-    /// By the hash of ports and RPC id.
+    /// By the hash of ports and RPC ID.
     RpcHash,
     /// The flow already has this core.
     KnownFlow,
-    /// The flow was assigned this core now.
+    /// The flow was just assigned this core.
     NewFlow,
     /// A thread that reads the flow runs there.
     Consumer,
@@ -55,14 +55,14 @@ pub enum Reason {
     SameBatch,
     /// The core used last keeps up.
     KeepsUp,
-    /// No application's thread runs there, or nothing at all.
+    /// No application thread runs there, or nothing at all.
     Free,
     /// The core has the least work.
     LeastLoaded,
 }
 
 impl Reason {
-    /// All of them, in the order of their numbers.
+    /// All reasons in numerical order.
     pub const ALL: [Reason; 11] = [
         Reason::FlowHash,
         Reason::RpcHash,
@@ -77,7 +77,7 @@ impl Reason {
         Reason::LeastLoaded,
     ];
 
-    /// The name in tables and JSON.
+    /// Returns the name used in tables and JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

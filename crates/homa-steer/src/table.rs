@@ -1,4 +1,4 @@
-//! The policies by their names.
+//! The policies by name.
 
 use std::fmt;
 use std::str::FromStr;
@@ -51,7 +51,7 @@ pub enum PolicyName {
 pub struct Entry {
     /// The policy.
     pub policy: PolicyName,
-    /// Its name on command lines and in results; the established name if there is one.
+    /// Its name on command lines and in results. This is the established name if there is one.
     pub name: &'static str,
     /// A one-line description.
     pub about: &'static str,
@@ -97,16 +97,16 @@ pub const POLICIES: [Entry; 11] = [
 ];
 
 impl PolicyName {
-    /// Its entry in the table.
+    /// Returns the policy's entry in the table.
     #[must_use]
     pub fn entry(self) -> &'static Entry {
         &POLICIES[self as usize]
     }
 
-    /// The policy, choosing among these cores.
+    /// Builds the policy, selecting from these cores.
     ///
     /// # Errors
-    /// A setting is out of its range.
+    /// A setting is out of range.
     pub fn build(self, cores: &Cores, settings: &Settings) -> Result<Box<dyn Policy>, SteerError> {
         settings.check()?;
         let (own, busy_ns) = (cores.clone(), settings.application_busy_ns);

@@ -1,4 +1,4 @@
-//! The choice of the sleeping thread of an application that is woken for the next message.
+//! The choice of the application's sleeping thread to wake for the next message.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,23 +11,23 @@ use crate::load::Loads;
 /// The order in which threads are woken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WakeOrder {
-    /// The thread that fell asleep last: its caches are the warmest, and at low load few threads do all the
+    /// The thread that fell asleep last. Its caches are the warmest, and at low load a few threads do all the
     /// work.
     #[default]
     Lifo,
     /// The thread that fell asleep first.
     Fifo,
-    /// The thread whose core has been inactive for longest; of equals, the one that fell asleep last.
+    /// The thread whose core has been inactive the longest; ties go to the thread that fell asleep last.
     LeastRecent,
 }
 
 impl WakeOrder {
-    /// All orders with their names on command lines and in results.
+    /// All orders, with their names on command lines and in results.
     pub const ALL: [(WakeOrder, &'static str); 3] =
         [(WakeOrder::Lifo, "lifo"), (WakeOrder::Fifo, "fifo"), (WakeOrder::LeastRecent, "least-recent")];
 
-    /// The sleeper to wake. Each sleeper is the caller's name for it and the core on which it would run; they
-    /// are in the order of falling asleep. `None` if there is none.
+    /// Chooses the sleeper to wake. Each sleeper is the caller's ID for it and the core on which it would
+    /// run; they are in the order in which they fell asleep. `None` if there are none.
     pub fn choose<T>(
         self,
         mut asleep: impl DoubleEndedIterator<Item = (T, Core)>,
@@ -64,9 +64,9 @@ impl FromStr for WakeOrder {
 /// A sleeping thread, with the core on which it would run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sleeper {
-    /// The caller's name for it.
+    /// The caller's ID for the thread.
     pub thread: u32,
-    /// The core on which it ran last.
+    /// The core on which the thread last ran.
     pub core: Core,
 }
 
@@ -74,25 +74,25 @@ pub struct Sleeper {
 #[derive(Clone, Debug)]
 pub struct Sleepers {
     order: WakeOrder,
-    /// In the order of falling asleep.
+    /// In the order in which they fell asleep.
     asleep: VecDeque<Sleeper>,
     most: usize,
 }
 
 impl Sleepers {
-    /// No thread of `most` threads sleeps yet.
+    /// Prepares for `most` threads, none of which sleeps yet.
     #[must_use]
     pub fn new(order: WakeOrder, most: usize) -> Sleepers {
         Sleepers { order, asleep: VecDeque::new(), most }
     }
 
-    /// Number of sleeping threads.
+    /// Returns the number of sleeping threads.
     #[must_use]
     pub fn count(&self) -> usize {
         self.asleep.len()
     }
 
-    /// Notes that a thread falls asleep. Returns false if the maximum number of threads sleeps already.
+    /// Records that a thread falls asleep. Returns false if the maximum number of threads is already asleep.
     #[must_use]
     pub fn sleep(&mut self, sleeper: Sleeper) -> bool {
         let has_room = self.asleep.len() < self.most;
@@ -102,7 +102,7 @@ impl Sleepers {
         has_room
     }
 
-    /// The thread to wake; `None` if no thread sleeps.
+    /// Removes and returns the thread to wake; `None` if no thread sleeps.
     pub fn wake(&mut self, loads: Loads<'_>) -> Option<Sleeper> {
         let asleep = self.asleep.iter().enumerate().map(|(at, sleeper)| (at, sleeper.core));
         let at = self.order.choose(asleep, loads)?;

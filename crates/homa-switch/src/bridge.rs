@@ -18,14 +18,14 @@ use crate::packet::Packets;
 use crate::stats::Snapshot;
 use crate::switch::{DropReason, Route, Switch};
 
-/// Maximum receive batch of a port, frames: large enough to amortize a round, small enough not to delay the
+/// Maximum receive batch of a port in frames: large enough to amortize a round, small enough not to delay the
 /// other ports.
 const BURST: usize = 32;
 
-/// Maximum sleep; bounds how late a stop request is seen.
+/// Maximum sleep. It bounds how late a stop request is noticed.
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
-/// Maximum nap between polls; longer settings are clamped to it.
+/// Maximum nap between polls. Longer settings are clamped to this.
 pub const LONGEST_NAP: Duration = LONGEST_SLEEP;
 
 /// Configuration of a [`Bridge`].
@@ -35,15 +35,15 @@ pub struct BridgeConfig {
     pub frames: FramesConfig,
     /// The switch that connects them.
     pub switch: SwitchConfig,
-    /// How long the bridge polls without a frame before it sleeps. A sleep delays the next frame by about 50
-    /// us.
+    /// How long the bridge polls without receiving a frame before it sleeps. A sleep delays the next frame by
+    /// about 50 us.
     pub poll: Duration,
     /// Nap after each poll without frames, which frees the processor. It delays a frame by up to the nap plus
     /// the timer's latency, about 20 us on a virtual machine. Link rates still hold: the next poll sends
-    /// everything that was due, and frames received after a nap count as received in its middle, so that
-    /// links do not idle more than on a wire. Zero: no naps; at most [`LONGEST_NAP`].
+    /// everything that was due, and frames received after a nap count as received in the middle of the nap,
+    /// so links do not idle more than on a wire. Zero: no naps. The maximum is [`LONGEST_NAP`].
     pub nap: Duration,
-    /// Extra processing time of each frame, to study an overloaded switch.
+    /// Extra processing time per frame, to study an overloaded switch.
     pub planted_work: Duration,
     /// Capacity of the time trace in events; 0: no trace.
     pub trace_records: usize,
@@ -66,19 +66,19 @@ pub enum BridgeError {
 pub struct PortOutput {
     /// Frames.
     pub frames: u64,
-    /// Their bytes, without link overhead.
+    /// Bytes of the frames, without link overhead.
     pub bytes: u64,
 }
 
-/// CLOCK_MONOTONIC_RAW, as in time traces: nobody adjusts it, so that rates are as exact as the crystal.
+/// Reads CLOCK_MONOTONIC_RAW, as time traces do. It is never adjusted, so rates are as exact as the crystal.
 fn raw_ns() -> u64 {
     let now = clock_gettime(ClockId::MonotonicRaw);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Arrival time of a frame found at `now_ns`: after a nap since `since_ns`, the middle of the nap, which is
-/// right on average. Never more than half a nap ago: a switch that lost its processor for longer must not
-/// catch up by a burst.
+/// Returns the arrival time of a frame found at `now_ns`. If there was a nap since `since_ns`, this is the
+/// middle of the nap, which is correct on average. It is never more than half a nap ago: a switch that lost
+/// its processor for longer must not catch up with a burst.
 fn come_during_nap(now_ns: u64, since_ns: Option<u64>, nap: Duration) -> u64 {
     let slept_ns = now_ns.saturating_sub(since_ns.unwrap_or(now_ns));
     let most_ns = nap.as_nanos().min(u128::from(u64::MAX)) as u64;
@@ -91,14 +91,14 @@ pub struct Bridge {
     frames: Frames,
     switch: Switch<Frame>,
     names: Vec<String>,
-    /// Start of its time, from [`raw_ns`].
+    /// Start of the bridge's time, from [`raw_ns`].
     start_ns: u64,
     poll: Duration,
     nap: Duration,
-    /// Time of the last poll, if a nap followed it.
+    /// Time of the last poll, if a nap followed that poll.
     napped_since_ns: Option<u64>,
     planted_work: Duration,
-    /// Receive buffer: the frames of a burst.
+    /// Receive buffer for the frames of a burst.
     burst: Vec<Frame>,
     malformed: u64,
     no_memory: u64,
@@ -145,8 +145,8 @@ impl Bridge {
         raw_ns() - self.start_ns
     }
 
-    /// Polls every port once: queues received frames and sends those that are due. Returns whether there were
-    /// any.
+    /// Polls every port once: queues received frames and sends those that are due. Returns whether any frame
+    /// was received or sent.
     pub fn round(&mut self) -> bool {
         let mut came_ns = None;
         for port in 0..self.names.len() {
@@ -163,10 +163,10 @@ impl Bridge {
         busy
     }
 
-    /// Forwards until `stop` returns true. It is called at least 50 times per second.
+    /// Forwards until `stop`, which is called at least 50 times per second, returns true.
     pub fn run(&mut self, mut stop: impl FnMut(&mut Bridge) -> bool) {
         if !self.nap.is_zero() {
-            // The default timer slack adds 50 us to a sleep. If the kernel refuses a smaller one, naps take
+            // The default timer slack adds 50 us to a sleep. If the kernel refuses a smaller slack, naps take
             // that much longer.
             let _ = set_current_timer_slack(NonZeroU64::new(1));
         }
@@ -209,8 +209,9 @@ impl Bridge {
         let _ = poll(&mut fds, Some(&timeout));
     }
 
-    /// Queues the frames received by a port; returns their time, if there were any. The clock is read after
-    /// the device: a frame received while other ports were polled must not seem to arrive before it was sent.
+    /// Queues the frames received by a port. Returns the time, if there were any. The clock is read after the
+    /// device, so that a frame received while other ports were polled does not appear to arrive before it was
+    /// sent.
     fn take(&mut self, port: usize) -> Option<u64> {
         let mut burst = std::mem::take(&mut self.burst);
         if self.frames.receive(port, BURST, &mut burst) == 0 {
@@ -218,7 +219,7 @@ impl Bridge {
             return None;
         }
         let now_ns = self.now_ns();
-        // In a time trace no frame may arrive before it was sent, so the time of the poll counts.
+        // In a time trace no frame may arrive before it was sent, so the time of the poll is used.
         let napped_since_ns = self.napped_since_ns.filter(|_| !self.switch.is_traced());
         let came_ns = come_during_nap(now_ns, napped_since_ns, self.nap);
         for frame in burst.drain(..) {
@@ -263,7 +264,7 @@ impl Bridge {
         }
     }
 
-    /// Sends the frames that have left a port's link; returns whether there were any.
+    /// Sends the frames that have left a port's link. Returns whether there were any.
     fn send_departed(&mut self, now_ns: u64, port: usize) -> bool {
         let mut any = false;
         while let Some(frame) = self.switch.poll(now_ns, port) {
@@ -285,15 +286,15 @@ impl Bridge {
         any
     }
 
-    /// The packets of a frame, if the time trace needs them.
+    /// Returns the packets of a frame, if the time trace needs them.
     fn packets(&self, frame: &Frame) -> Packets {
         if self.switch.is_traced() { Packets::of(self.frames.bytes(frame)) } else { Packets::default() }
     }
 
-    /// Writes the time trace as a dump, ordered by time. Makes small writes: pass a buffered writer.
+    /// Writes the time trace as a dump, ordered by time. Makes small writes, so pass a buffered writer.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// The errors of `out`.
     pub fn write_trace(&self, out: &mut impl Write) -> io::Result<()> {
         let mut dump = self.switch.trace().dump(Node::switch("switch", self.names.iter().cloned()));
         dump.records.sort_by_key(|record| record.time);
@@ -309,19 +310,19 @@ impl Bridge {
         }
     }
 
-    /// Frames sent by a port up to the last round. Cheaper than [`snapshot`](Bridge::snapshot).
+    /// Returns the frames sent by a port up to the last round. Cheaper than [`snapshot`](Bridge::snapshot).
     #[must_use]
     pub fn left(&self, port: usize) -> PortOutput {
         self.left[port]
     }
 
-    /// Bytes queued at a port, without the frame on its link.
+    /// Returns the bytes queued at a port, without the frame on its link.
     #[must_use]
     pub fn waiting_bytes_at(&self, port: usize) -> u64 {
         self.switch.waiting_bytes_at(port)
     }
 
-    /// All counters.
+    /// Returns all counters.
     #[must_use]
     pub fn snapshot(&mut self) -> Snapshot {
         let mut snapshot = self.switch.snapshot(self.now_ns());

@@ -1,10 +1,10 @@
-//! The thresholds at which a queue of the switch is full.
+//! The thresholds at which a queue of the switch counts as full.
 
 use crate::config::Buffer;
 
-/// Threshold of a queue in a port's own buffer, as a multiple of the free bytes of that buffer: one busy
-/// queue gets eight ninths of it. Without a threshold, the lowest priority would fill the port, and the
-/// switch would drop control packets of the highest.
+/// Threshold of a queue in a port's own buffer, as a multiple of the free bytes of that buffer. A single busy
+/// queue gets eight ninths of the buffer. Without a threshold, the lowest priority would fill the port, and
+/// the switch would drop control packets of the highest.
 pub const QUEUE_ALPHA: u32 = 8;
 
 /// The bytes queued at all ports, and their limit.
@@ -52,7 +52,7 @@ impl Pool {
 mod tests {
     use super::*;
 
-    /// Fills the only busy queue of a port with frames of 1,000 bytes, and returns how many found room.
+    /// Fills the only busy queue of a port with 1,000-byte frames, and returns how many fit.
     fn fill(pool: &mut Pool, port_used: &mut u64) -> u64 {
         let before = *port_used;
         while pool.has_room(*port_used, *port_used, 1_000) {
@@ -89,8 +89,8 @@ mod tests {
         assert!(!pool.has_room(0, 0, 1_522));
     }
 
-    /// Fills three queues of one port, one after the other, with frames of 10 bytes; returns the bytes of
-    /// each.
+    /// Fills three queues of one port, one after the other, with 10-byte frames. Returns the bytes in each
+    /// queue.
     fn fill_queues(buffer: Buffer) -> [u64; 3] {
         let mut pool = Pool::new(buffer);
         let mut queues = [0_u64; 3];

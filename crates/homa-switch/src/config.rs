@@ -2,36 +2,36 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Lowest rate of a link, bits per second.
+/// Lowest rate of a link in bits per second.
 pub const MIN_RATE_BPS: u64 = 1_000_000;
 
-/// Highest rate of a link, bits per second: one core forwards that much in full frames.
+/// Highest rate of a link in bits per second: the rate at which one core forwards full frames.
 pub const MAX_RATE_BPS: u64 = 10_000_000_000;
 
-/// Link overhead of an Ethernet frame, bytes: check sequence, preamble and inter-frame gap.
+/// Link overhead of an Ethernet frame in bytes: check sequence, preamble and inter-frame gap.
 pub const ETHERNET_OVERHEAD_BYTES: u32 = 24;
 
 /// Size of the switch's buffer, and how queues divide it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Buffer {
-    /// A buffer for each port. One busy queue gets eight ninths of it.
+    /// A separate buffer for each port. A single busy queue gets eight ninths of it.
     PerPort {
-        /// Bytes of frames.
+        /// Size of the buffer in bytes of frames.
         bytes: u64,
     },
     /// One buffer for all ports. A queue may hold `alpha` times the bytes that are free (dynamic thresholds,
-    /// as in switch chips), so that one busy queue gets `alpha / (1 + alpha)` of the buffer, and each of
+    /// as in switch chips). A single busy queue thus gets `alpha / (1 + alpha)` of the buffer, and each of
     /// several gets less.
     Shared {
-        /// Bytes of frames.
+        /// Size of the buffer in bytes of frames.
         bytes: u64,
         /// Threshold of a queue, as a multiple of the free bytes.
         alpha: f64,
     },
 }
 
-/// When a frame leaves.
+/// When a frame leaves the switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Forwarding {
@@ -42,28 +42,28 @@ pub enum Forwarding {
     CutThrough,
 }
 
-/// Number of priorities, and of queues of a port.
+/// Number of priorities, and maximum number of queues per port.
 pub const PRIORITIES: usize = 8;
 
 /// Configuration of a [`Switch`](crate::Switch). All ports are alike.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SwitchConfig {
-    /// Rate of each port, bits per second, [`MIN_RATE_BPS`] to [`MAX_RATE_BPS`], inclusive; `None`:
+    /// Rate of each port in bits per second, from [`MIN_RATE_BPS`] to [`MAX_RATE_BPS`] inclusive; `None`:
     /// unlimited.
     pub rate_bps: Option<u64>,
-    /// Link overhead of each frame, bytes.
+    /// Link overhead per frame in bytes.
     pub overhead_bytes: u32,
     /// The buffer.
     pub buffer: Buffer,
-    /// Queues of each port, 1 to 8. With fewer than 8, the lowest priorities share one queue.
+    /// Number of queues per port, 1 to 8. With fewer than 8, the lowest priorities share one queue.
     pub priorities: usize,
-    /// Queue length of a port, in bytes, from which ECN-capable frames are marked.
+    /// Queue length of a port in bytes at and above which ECN-capable frames are marked.
     pub mark_bytes: Option<u64>,
-    /// Delay of every frame beside serialization, nanoseconds.
+    /// Delay of every frame in nanoseconds, in addition to serialization.
     pub delay_ns: u64,
-    /// Share of frames dropped at random, 0 to 1.
+    /// Fraction of frames dropped at random, 0 to 1.
     pub loss: f64,
-    /// Seed of these drops.
+    /// Seed of the random drops.
     pub seed: u64,
     /// When a frame leaves.
     pub forwarding: Forwarding,
@@ -72,7 +72,7 @@ pub struct SwitchConfig {
 /// Why a configuration is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ConfigError {
-    /// The rate is outside its range.
+    /// The rate is out of range.
     #[error("a rate of {bps} bit/s: use {MIN_RATE_BPS} to {MAX_RATE_BPS}")]
     Rate {
         /// Bits per second.
@@ -84,19 +84,19 @@ pub enum ConfigError {
         /// The rejected value.
         queues: usize,
     },
-    /// The share is not 0 to 1.
+    /// The fraction is not 0 to 1.
     #[error("a loss of {loss}: use a share of frames, 0 to 1")]
     Loss {
         /// The rejected value.
         loss: f64,
     },
-    /// The buffer holds no frame.
+    /// The buffer is too small for a frame.
     #[error("a buffer of {bytes} bytes holds no frame: use at least {} a port", Buffer::LEAST_BYTES)]
     Buffer {
         /// The rejected value.
         bytes: u64,
     },
-    /// Alpha is outside its range.
+    /// Alpha is out of range.
     #[error("an alpha of {alpha}: use a number above 0, 64 at most")]
     Alpha {
         /// The rejected value.
@@ -108,7 +108,7 @@ impl Buffer {
     /// The longest frame at MTU 1500.
     pub const LEAST_BYTES: u64 = 1_522;
 
-    /// Total buffer of a switch with this many ports, bytes.
+    /// Returns the total buffer size in bytes of a switch with this many ports.
     #[must_use]
     pub fn bytes(self, ports: usize) -> u64 {
         match self {
@@ -119,7 +119,7 @@ impl Buffer {
 }
 
 impl Default for SwitchConfig {
-    /// 1 Gbit/s, with a buffer of 1 ms for each port.
+    /// Returns 1 Gbit/s, with a buffer of 1 ms for each port.
     fn default() -> SwitchConfig {
         SwitchConfig {
             rate_bps: Some(1_000_000_000),
@@ -139,7 +139,7 @@ impl SwitchConfig {
     /// Checks the ranges.
     ///
     /// # Errors
-    /// The first value outside its range.
+    /// The first value that is out of range.
     pub fn check(&self) -> Result<(), ConfigError> {
         if let Some(bps) = self.rate_bps.filter(|bps| !(MIN_RATE_BPS..=MAX_RATE_BPS).contains(bps)) {
             return Err(ConfigError::Rate { bps });
@@ -162,7 +162,7 @@ impl SwitchConfig {
         }
     }
 
-    /// The queue for frames of a priority; 0 is served last.
+    /// Returns the queue for frames of a priority; queue 0 is served last.
     #[must_use]
     pub(crate) fn queue_of(&self, priority: u8) -> usize {
         usize::from(priority).saturating_sub(PRIORITIES - self.priorities)

@@ -7,19 +7,19 @@ use std::time::Duration;
 
 use crate::Snapshot;
 
-/// Time limit for an answer: a running switch serves its control socket fifty times a second.
+/// Time limit for an answer. A running switch serves its control socket fifty times per second.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why a switch gave no counters.
+/// Why counters could not be obtained from a switch.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// Nobody listens at the socket.
+    /// No process listens at the socket.
     #[error("no switch listens at {path}: start one with `homa switch run --control {path}`", path = .0.display())]
     NotRunning(PathBuf),
     /// The socket refuses the connection.
     #[error("cannot ask the switch at {}", .0.display())]
     Connect(PathBuf, #[source] io::Error),
-    /// No complete answer within the time limit.
+    /// There was no complete answer within the time limit.
     #[error("the switch at {} does not answer", .0.display())]
     NoAnswer(PathBuf, #[source] io::Error),
     /// The answer has another format.
@@ -27,7 +27,7 @@ pub enum ControlError {
     Version(PathBuf, #[source] serde_json::Error),
 }
 
-/// The counters of the switch with this control socket.
+/// Returns the counters of the switch with this control socket.
 ///
 /// # Errors
 /// No switch of this version answers there.

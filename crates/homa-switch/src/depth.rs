@@ -3,10 +3,10 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// Sampling period of the distribution. Mean and maximum are exact.
+/// Sampling interval of the distribution. Mean and maximum are exact.
 const SAMPLE_NS: u64 = 20_000;
 
-/// Length of a queue over time, bytes.
+/// Length of a queue over time, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DepthSummary {
     /// Time-weighted mean.
@@ -26,10 +26,10 @@ pub(crate) struct Depth {
     max: u64,
     changed_ns: u64,
     started_ns: u64,
-    /// Integral of the length up to the last change, bytes times nanoseconds.
+    /// Integral of the length up to the last change, in byte-nanoseconds.
     area: u128,
     sampled_ns: u64,
-    /// Samples of times when the queue was not empty.
+    /// Samples taken while the queue was not empty.
     samples: Histogram<u64>,
 }
 
@@ -74,11 +74,11 @@ impl Depth {
         self.bytes -= bytes;
     }
 
-    /// The summary up to now.
+    /// Returns the summary up to now.
     pub(crate) fn summary(&mut self, now_ns: u64) -> DepthSummary {
         self.pass(now_ns);
         let time = now_ns.saturating_sub(self.started_ns).max(1);
-        // Periods without a sample had an empty queue, and count.
+        // In intervals without a sample the queue was empty. They count too.
         let periods = (time / SAMPLE_NS).max(1) as f64;
         let samples = self.samples.len() as f64;
         let beyond = periods * 0.01;

@@ -7,7 +7,7 @@ const TYPE_IPV4: u16 = 0x0800;
 const TYPE_IPV6: u16 = 0x86dd;
 const TYPE_VLAN: u16 = 0x8100;
 
-/// The two bits of ECN: the sender is ECN-capable if either is set; both set is the mark (CE).
+/// The two ECN bits. The sender is ECN-capable if either is set; both set is the mark (CE).
 const ECN_BITS: u8 = 3;
 
 /// Header fields of a frame.
@@ -20,7 +20,7 @@ pub struct FrameHeader {
     /// Upper three bits of the DSCP of an IP packet, 0 to 7, larger is higher; 0 if the frame carries no IP
     /// packet.
     pub priority: u8,
-    /// The sender is ECN-capable and the packet is not marked yet.
+    /// Whether the sender is ECN-capable and the packet is not marked yet.
     pub may_be_marked: bool,
 }
 
@@ -32,7 +32,7 @@ impl FrameHeader {
     }
 }
 
-/// Offset of the IP header and its EtherType, behind a VLAN tag if there is one.
+/// Returns the EtherType and the offset of the IP header, after a VLAN tag if there is one.
 fn network_layer(frame: &[u8]) -> Option<(u16, usize)> {
     let word = |at: usize| Some(u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]));
     match word(12)? {
@@ -41,7 +41,7 @@ fn network_layer(frame: &[u8]) -> Option<(u16, usize)> {
     }
 }
 
-/// The byte with DSCP and ECN (IPv4: type of service, IPv6: traffic class).
+/// Returns the byte that contains DSCP and ECN (IPv4: type of service, IPv6: traffic class).
 fn traffic_class(frame: &[u8]) -> Option<u8> {
     let (kind, at) = network_layer(frame)?;
     match kind {
@@ -69,7 +69,8 @@ pub fn parse(frame: &[u8]) -> Option<FrameHeader> {
     })
 }
 
-/// Marks an IP packet: congestion experienced (RFC 3168). Updates the checksum of an IPv4 header (RFC 1624).
+/// Marks an IP packet as congestion experienced (RFC 3168). Updates the checksum of an IPv4 header (RFC
+/// 1624).
 pub fn mark_congestion(frame: &mut [u8]) {
     let Some((kind, at)) = network_layer(frame) else { return };
     match kind {
@@ -110,7 +111,7 @@ mod tests {
         frame
     }
 
-    /// The sum of 16-bit words with end-around carry: 0xffff over a header whose checksum is right.
+    /// Returns the sum of 16-bit words with end-around carry: 0xffff for a header whose checksum is correct.
     fn checksum(bytes: &[u8]) -> u16 {
         let (words, _) = bytes.as_chunks::<2>();
         let sum: u32 = words.iter().map(|word| u32::from(u16::from_be_bytes(*word))).sum();

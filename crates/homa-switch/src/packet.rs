@@ -1,4 +1,4 @@
-//! The Homa packets of a frame, so that traces of the switch and of its hosts can be matched.
+//! The Homa packets in a frame, so that traces of the switch and of its hosts can be matched.
 
 use homa_pcap::frame::{Content, Datagram, LinkType, dissect};
 use homa_proto::wire::{Body, Incarnation, decode, packets};
@@ -7,15 +7,15 @@ use homa_trace::packet_word;
 /// A packet's identity in time traces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Packet {
-    /// RPC id as the sender has it; 0 if the frame carries no Homa packet. The receiver's id is `id ^ 1`.
+    /// The sender's RPC ID; 0 if the frame carries no Homa packet. The receiver's ID is `id ^ 1`.
     pub id: u64,
     /// Type and length of the Homa packet ([`packet_word`]); type 0 and the frame's length if there is none.
     pub word: u32,
-    /// Offset in its message of the first payload byte of a DATA packet.
+    /// For a DATA packet, the offset of its first payload byte in its message.
     pub offset: u32,
 }
 
-/// The packets of a frame, in order: several if it is a bundle (PROTOCOL.md WIRE-21).
+/// The packets of a frame, in order. There are several if the frame is a bundle (PROTOCOL.md WIRE-21).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Packets {
     first: Packet,
@@ -24,7 +24,7 @@ pub struct Packets {
 }
 
 impl Packets {
-    /// The packets of a frame, at least one. Over UDP only packets with this implementation's mark are
+    /// Parses the packets of a frame, at least one. Over UDP only packets with this implementation's mark are
     /// recognized.
     #[must_use]
     pub fn of(frame: &[u8]) -> Packets {
@@ -36,7 +36,7 @@ impl Packets {
         found.unwrap_or(Packets::from(Packet { word: packet_word(0, length), ..Packet::default() }))
     }
 
-    /// All packets.
+    /// Returns all packets.
     pub fn iter(&self) -> impl Iterator<Item = Packet> + '_ {
         std::iter::once(self.first).chain(self.others.iter().copied())
     }
@@ -55,7 +55,7 @@ impl From<[Packet; 2]> for Packets {
     }
 }
 
-/// The valid packets of a datagram, if the first one is valid.
+/// Parses the valid packets of a datagram, if the first one is valid.
 fn homa(datagram: &Datagram<'_>) -> Option<Packets> {
     let bytes = datagram.payload.bytes;
     if !datagram.udp {
@@ -63,7 +63,7 @@ fn homa(datagram: &Datagram<'_>) -> Option<Packets> {
     }
     let mut divided = packets(bytes);
     let first = packet(divided.next()?, true)?;
-    // WIRE-22: those that are not valid are dropped, and the others are taken.
+    // WIRE-22: invalid packets are dropped, and the others are taken.
     Some(Packets { first, others: divided.filter_map(|bytes| packet(bytes, true)).collect() })
 }
 
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
     use homa_proto::wire::{Common, Data, append_packet, encode};
 
-    /// An Ethernet frame from one IPv4 address to another.
+    /// Makes an Ethernet frame from one IPv4 address to another.
     fn in_ip(protocol: u8, payload: &[u8]) -> Vec<u8> {
         let mut frame = [&[2; 12][..], &[8, 0, 0x45, 0]].concat();
         frame.extend((20 + payload.len() as u16).to_be_bytes());
@@ -119,7 +119,7 @@ mod tests {
     fn a_data_packet_is_known_by_rpc_and_offset_in_ip_and_in_udp() {
         let packet = data(Incarnation::new(5));
         let known = Packet { id: 1_234, word: packet_word(0x10, packet.len() as u32), offset: 1_400 };
-        // The padding of a short frame is no part of the packet.
+        // The padding of a short frame is not part of the packet.
         let padded = [in_ip(146, &packet), vec![0; 9]].concat();
         for frame in [in_ip(146, &packet), in_udp(&packet), padded] {
             assert_eq!(Packets::of(&frame), Packets::from(known));

@@ -11,7 +11,7 @@ use crate::depth::Depth;
 use crate::packet::Packets;
 use crate::queues::{QueuedFrame, Queues};
 
-/// Picoseconds of a nanosecond: a byte of 10 Gbit/s takes 800 of them.
+/// Picoseconds per nanosecond. At 10 Gbit/s a byte takes 800 ps.
 pub(crate) const PS: u64 = 1_000;
 
 /// Frames sent and dropped by a queue.
@@ -33,7 +33,7 @@ struct FrameOnLink<F> {
     done_ps: u64,
 }
 
-/// A frame that has left the link and not arrived yet.
+/// A frame that has left the link but not arrived yet.
 #[derive(Debug)]
 struct FrameInFlight<F> {
     frame: F,
@@ -43,15 +43,15 @@ struct FrameInFlight<F> {
 /// The egress side of a port.
 #[derive(Debug)]
 pub(crate) struct Port<F> {
-    /// Its number.
+    /// The port's number.
     number: u16,
     queues: Queues<F>,
     /// When the link becomes idle.
     free_ps: u64,
     on_link: Option<FrameOnLink<F>>,
-    /// Frames in flight, with arrival times. The delay is the same for all, so they arrive in order.
+    /// Frames in flight, with arrival times. The delay is the same for all frames, so they arrive in order.
     in_flight: VecDeque<FrameInFlight<F>>,
-    /// Total time that the link was busy.
+    /// Total time that the link has been busy.
     pub(crate) busy_ps: u64,
     pub(crate) counts: [Count; PRIORITIES],
     pub(crate) depths: [Depth; PRIORITIES],
@@ -80,7 +80,7 @@ impl<F> Port<F> {
         self.queues.push(queue, queued);
     }
 
-    /// The next frame that has arrived by now, if there is one.
+    /// Returns the next frame that has arrived by now, if any.
     pub(crate) fn poll(
         &mut self,
         now_ns: u64,
@@ -97,7 +97,7 @@ impl<F> Port<F> {
                 && let Some(FrameOnLink { frame, packets, queue, done_ps }) = self.on_link.take()
             {
                 if trace.is_recording() {
-                    // The exact departure time, also if the caller polls late.
+                    // The exact departure time, even if the caller polls late.
                     let place = Place::in_switch(self.number, queue.into(), 0);
                     record(trace, done_ps / PS, EventKind::SwitchLeft, &packets, place);
                 }
@@ -135,7 +135,8 @@ impl<F> Port<F> {
         Some(())
     }
 
-    /// When [`poll`](Port::poll) next has work, picoseconds, unless a frame is queued before.
+    /// Returns the time in picoseconds when [`poll`](Port::poll) next has work, unless a frame is queued
+    /// earlier.
     pub(crate) fn due_ps(&self) -> Option<u64> {
         let on_link = self.on_link.as_ref().map(|on_link| on_link.done_ps);
         let next = self.queues.next_came_ps().map(|came| came.max(self.free_ps));
@@ -144,7 +145,8 @@ impl<F> Port<F> {
     }
 }
 
-/// Stamps an event with the time of the link's clock at which it happened, once for each packet of the frame.
+/// Records an event with the time of the link's clock at which it happened, once for each packet of the
+/// frame.
 pub(crate) fn record(trace: &mut Trace, time_ns: u64, kind: EventKind, packets: &Packets, place: Place) {
     trace.set_virtual_now(time_ns);
     for packet in packets.iter() {
@@ -152,7 +154,7 @@ pub(crate) fn record(trace: &mut Trace, time_ns: u64, kind: EventKind, packets: 
     }
 }
 
-/// Serialization time of this many bytes, picoseconds.
+/// Returns the serialization delay of this many bytes, in picoseconds.
 fn time_on_link(bytes: u32, bps: u64) -> u64 {
     // 2^32 bytes in bits times 10^12 needs 75 bits.
     (u128::from(bytes) * 8 * 1_000_000_000_000 / u128::from(bps)) as u64
@@ -182,12 +184,12 @@ mod tests {
             }
         }
 
-        /// A frame that takes one microsecond for each 125 bytes.
+        /// Pushes a frame that takes one microsecond per 125 bytes.
         fn push(&mut self, now_ns: u64, queue: usize, wire_bytes: u32, name: u32) {
             self.push_late(now_ns, now_ns, queue, wire_bytes, name);
         }
 
-        /// Pushes a frame that arrived before the present poll.
+        /// Pushes a frame that arrived before the current poll.
         fn push_late(&mut self, now_ns: u64, came_ns: u64, queue: usize, wire_bytes: u32, name: u32) {
             let bytes = wire_bytes - self.config.overhead_bytes;
             self.pool.take(bytes.into());
@@ -199,7 +201,7 @@ mod tests {
             );
         }
 
-        /// Departure times of the frames, with a poll every 100 ns from 0 on.
+        /// Returns the departure times of the frames, polling every 100 ns from 0 on.
         fn leave(&mut self, until_ns: u64) -> Vec<(u64, u32)> {
             let mut left = Vec::new();
             for now_ns in (0..=until_ns).step_by(100) {

@@ -1,4 +1,4 @@
-//! The queues of a port: one for each priority, the highest first.
+//! The queues of a port, one per priority, the highest first.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ pub(crate) struct QueuedFrame<F> {
     pub(crate) frame: F,
     pub(crate) bytes: u32,
     pub(crate) packets: Packets,
-    /// Arrival time, picoseconds.
+    /// Arrival time in picoseconds.
     pub(crate) came_ps: u64,
 }
 
@@ -19,7 +19,7 @@ pub(crate) struct QueuedFrame<F> {
 #[derive(Debug)]
 pub(crate) struct Queues<F> {
     queues: [VecDeque<QueuedFrame<F>>; PRIORITIES],
-    /// A bit for each queue that is not empty.
+    /// Bit mask of the queues that are not empty.
     occupied: u8,
 }
 
@@ -33,13 +33,13 @@ impl<F> Queues<F> {
         self.occupied |= 1 << queue;
     }
 
-    /// Arrival time of the first frame of the highest non-empty queue.
+    /// Returns the arrival time of the first frame in the highest non-empty queue.
     pub(crate) fn next_came_ps(&self) -> Option<u64> {
         let queue = self.occupied.checked_ilog2()?;
         self.queues[queue as usize].front().map(|frame| frame.came_ps)
     }
 
-    /// Removes the first frame of the highest non-empty queue; returns it with the queue's number.
+    /// Removes the first frame of the highest non-empty queue. Returns it with the queue's number.
     pub(crate) fn pop(&mut self) -> Option<(usize, QueuedFrame<F>)> {
         let queue = self.occupied.checked_ilog2()? as usize;
         let frame = self.queues[queue].pop_front()?;

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::depth::DepthSummary;
 
-/// Counters of a queue, since the switch was made.
+/// Counters of a queue since the switch was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct QueueSnapshot {
     /// Frames sent.
@@ -13,7 +13,7 @@ pub struct QueueSnapshot {
     pub bytes: u64,
     /// Frames dropped because the buffer was full.
     pub dropped_frames: u64,
-    /// Their bytes.
+    /// Bytes of the dropped frames.
     pub dropped_bytes: u64,
     /// Frames marked (ECN).
     pub marked_frames: u64,
@@ -21,16 +21,16 @@ pub struct QueueSnapshot {
     pub depth: DepthSummary,
 }
 
-/// Counters of a port, since the switch was made.
+/// Counters of a port since the switch was created.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PortSnapshot {
     /// The device.
     pub name: String,
-    /// Packet path: `xdp-native`, `xdp-generic`, `ring`; empty without a device.
+    /// Packet path: `xdp-native`, `xdp-generic` or `ring`; empty without a device.
     pub path: String,
     /// Frames received.
     pub received_frames: u64,
-    /// Their bytes.
+    /// Bytes of the received frames.
     pub received_bytes: u64,
     /// Frames that the kernel dropped because the switch did not read them in time.
     pub receive_drops: u64,
@@ -40,20 +40,20 @@ pub struct PortSnapshot {
     pub refused: u64,
     /// Frames dropped at random (`loss`) before this port.
     pub lost: u64,
-    /// Share of time that the link was busy, 0 to 1; 0 without a rate.
+    /// Fraction of time that the link was busy, 0 to 1; 0 without a rate.
     pub utilisation: f64,
-    /// Time that the link was busy, nanoseconds.
+    /// Time that the link was busy, in nanoseconds.
     pub busy_ns: u64,
-    /// Length of all queues together, over time.
+    /// Total length of all queues over time.
     pub depth: DepthSummary,
-    /// Its queues, the lowest priority first.
+    /// The port's queues, the lowest priority first.
     pub queues: Vec<QueueSnapshot>,
 }
 
-/// Counters of the whole switch, since it was made.
+/// Counters of the whole switch since it was created.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// Nanoseconds since the switch was made.
+    /// Nanoseconds since the switch was created.
     pub time_ns: u64,
     /// Known addresses.
     pub addresses: usize,

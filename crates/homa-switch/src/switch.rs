@@ -18,13 +18,13 @@ use crate::table::Table;
 pub enum Route {
     /// To this port.
     Port(usize),
-    /// To all ports but the one that received it.
+    /// To all ports except the one that received it.
     All,
     /// Nowhere: its receiver is behind the port that received it.
     Nowhere,
 }
 
-/// Room reserved in a queue, for [`Switch::push`].
+/// Room reserved in a queue, to be passed to [`Switch::push`].
 #[derive(Debug)]
 #[must_use = "the place is taken until a frame is pushed"]
 pub struct Admission {
@@ -36,7 +36,7 @@ pub struct Admission {
     pub mark: bool,
 }
 
-/// Why a frame was dropped. The numbers are those of time traces ([`Place::reason`]).
+/// Why a frame was dropped. The numbers are those used in time traces ([`Place::reason`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum DropReason {
@@ -44,7 +44,7 @@ pub enum DropReason {
     Full = 1,
     /// Dropped at random (`loss`).
     Lost = 2,
-    /// The device refused it when it had left the link.
+    /// The device refused it after it had left the link.
     Device = 3,
 }
 
@@ -56,7 +56,7 @@ struct Arrivals {
     lost: u64,
 }
 
-/// A switch for frames of type `F`. Times are nanoseconds and never go back.
+/// A switch for frames of type `F`. Times are nanoseconds and never decrease.
 #[derive(Debug)]
 pub struct Switch<F> {
     config: SwitchConfig,
@@ -72,10 +72,10 @@ pub struct Switch<F> {
 }
 
 impl<F> Switch<F> {
-    /// A switch with this many ports and an empty address table.
+    /// Makes a switch with this many ports and an empty address table.
     ///
     /// # Errors
-    /// There is no such switch.
+    /// The configuration is invalid.
     pub fn new(config: SwitchConfig, ports: usize, now_ns: u64) -> Result<Switch<F>, ConfigError> {
         config.check()?;
         Ok(Switch {
@@ -92,14 +92,14 @@ impl<F> Switch<F> {
         })
     }
 
-    /// Records frames in this trace from now on. Its clock is [`Clock::Virtual`](homa_trace::Clock::Virtual),
-    /// set to the times of the links.
+    /// From now on, records frames in this trace. The trace's clock is
+    /// [`Clock::Virtual`](homa_trace::Clock::Virtual), set to the times of the links.
     pub fn set_trace(&mut self, trace: Trace) {
         self.trace = trace;
     }
 
-    /// The trace, [off](Trace::off) by default. A departure is recorded when the frame is polled, with its
-    /// departure time, so that records are not ordered by time.
+    /// Returns the trace, which is [off](Trace::off) by default. A departure is recorded when the frame is
+    /// polled, but with its departure time, so records are not ordered by time.
     #[must_use]
     pub fn trace(&self) -> &Trace {
         &self.trace
@@ -147,10 +147,10 @@ impl<F> Switch<F> {
         }
     }
 
-    /// Reserves room for a frame at a port. `packets` are those of the frame, if the switch is traced.
+    /// Reserves room for a frame at a port. `packets` are the frame's packets, if the switch is traced.
     ///
     /// # Errors
-    /// There is no room, which is counted.
+    /// There is no room. The drop is counted.
     pub fn admit(
         &mut self,
         now_ns: u64,
@@ -193,8 +193,8 @@ impl<F> Switch<F> {
         Ok(Admission { port, queue, bytes, packets: packets.clone(), mark })
     }
 
-    /// Queues an admitted frame that arrived at `came_ns`, at most `now_ns`. If the link was idle, it has
-    /// been busy with the frame since then.
+    /// Queues an admitted frame that arrived at `came_ns`, which is at most `now_ns`. If the link was idle,
+    /// it is considered busy with the frame since then.
     pub fn push(&mut self, now_ns: u64, came_ns: u64, admitted: Admission, frame: F) {
         let Admission { port, queue, bytes, packets, .. } = admitted;
         if self.trace.is_recording() {
@@ -208,36 +208,37 @@ impl<F> Switch<F> {
         );
     }
 
-    /// The next frame that has arrived at the far end of a port's link by now, if there is one.
+    /// Returns the next frame that has arrived at the far end of a port's link by now, if any.
     pub fn poll(&mut self, now_ns: u64, port: usize) -> Option<F> {
         self.ports[port].poll(now_ns, &self.config, &mut self.pool, &mut self.trace)
     }
 
-    /// When [`poll`](Switch::poll) next has work at any port, rounded up, unless a frame is pushed before.
+    /// Returns the time when [`poll`](Switch::poll) next has work at any port, rounded up, unless a frame is
+    /// pushed earlier.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<u64> {
         self.ports.iter().filter_map(Port::due_ps).min().map(|ps| ps.div_ceil(PS))
     }
 
-    /// Bytes queued at all ports.
+    /// Returns the bytes queued at all ports.
     #[must_use]
     pub fn waiting_bytes(&self) -> u64 {
         self.pool.used()
     }
 
-    /// Bytes queued at a port, without the frame on its link.
+    /// Returns the bytes queued at a port, without the frame on its link.
     #[must_use]
     pub fn waiting_bytes_at(&self, port: usize) -> u64 {
         self.ports[port].depth.bytes()
     }
 
-    /// The configuration.
+    /// Returns the configuration.
     #[must_use]
     pub fn config(&self) -> &SwitchConfig {
         &self.config
     }
 
-    /// All counters. Fields about devices stay empty.
+    /// Returns all counters. Fields about devices stay empty.
     #[must_use]
     pub fn snapshot(&mut self, now_ns: u64) -> Snapshot {
         let time_ns = now_ns.saturating_sub(self.started_ns);
@@ -296,7 +297,7 @@ mod tests {
         FrameHeader { to: mac(to), from: mac(from), priority, may_be_marked: true }
     }
 
-    /// A switch of 1 Gbit/s that has learned hosts 0 to 3 behind the ports of the same number.
+    /// Makes a switch of 1 Gbit/s that has learned that hosts 0 to 3 are behind the ports of the same number.
     fn switch(change: impl FnOnce(&mut SwitchConfig)) -> Switch<u32> {
         let mut config =
             SwitchConfig { buffer: Buffer::PerPort { bytes: 100_000 }, ..SwitchConfig::default() };
@@ -405,7 +406,8 @@ mod tests {
             (0..).find(|&name| offer(switch, 700, 3, 4, 1_000 + name) == Err(DropReason::Full)).unwrap()
         };
         let dropped = 1_000 + u64::from(dropped_at(&mut switch));
-        // Late, and still the times of the link: the second waits for the first.
+        // The polls are late, but the departure times are those of the link: the second frame waits for the
+        // first.
         for port in [2, 1] {
             while switch.poll(1_000_000, port).is_some() {}
         }

@@ -6,8 +6,8 @@ use foldhash::fast::FixedState;
 
 use crate::ethernet::Mac;
 
-/// Maximum number of addresses, since anybody can make up new ones. Beyond it no address is learned, and
-/// frames for unknown ones are flooded.
+/// Maximum number of addresses, needed because anyone can invent new ones. Beyond it no address is learned,
+/// and frames for unknown addresses are flooded.
 const MOST: usize = 8_192;
 
 /// Ageing time of an address, as IEEE 802.1D recommends.
@@ -19,25 +19,25 @@ struct Entry {
     seen_ns: u64,
 }
 
-/// The table.
+/// The address table.
 #[derive(Debug)]
 pub(crate) struct Table {
     entries: HashMap<Mac, Entry, FixedState>,
     /// Time of the last ageing scan.
     swept_ns: u64,
-    /// Cache of the last look-up: consecutive frames often have the same destination.
+    /// Cache of the last lookup: consecutive frames often have the same destination.
     last: Option<(Mac, u16)>,
 }
 
 impl Table {
-    /// An empty table. The seed randomizes the hash, since others choose the addresses.
+    /// Makes an empty table. The seed randomizes the hash, since others choose the addresses.
     pub(crate) fn new(seed: u64) -> Table {
         Table { entries: HashMap::with_hasher(FixedState::with_seed(seed)), swept_ns: 0, last: None }
     }
 
     /// Learns that this address is behind this port.
     pub(crate) fn learn(&mut self, now_ns: u64, address: Mac, port: u16) {
-        // A multicast address is no valid source.
+        // A multicast address is not a valid source.
         if address[0] & 1 != 0 {
             return;
         }
@@ -65,7 +65,7 @@ impl Table {
         }
     }
 
-    /// The port behind which an address was last seen.
+    /// Returns the port behind which an address was last seen.
     pub(crate) fn find(&mut self, address: &Mac) -> Option<u16> {
         if let Some((last, port)) = self.last
             && last == *address
@@ -77,7 +77,7 @@ impl Table {
         Some(port)
     }
 
-    /// Number of known addresses.
+    /// Returns the number of known addresses.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }

@@ -1,4 +1,5 @@
-//! The decisions `rss-hash`, `homa-hash` and the fallback of `sparse`: they differ in the kind of hash.
+//! The decisions of `rss-hash`, `homa-hash` and the fallback of `sparse`, which differ only in the hash they
+//! use.
 
 use homa_bpf::assembler::Register::{R1, R2, R7, R9, R10};
 use homa_bpf::assembler::{Assembler, Width};

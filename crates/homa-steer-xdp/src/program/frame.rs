@@ -1,4 +1,4 @@
-//! Classification of a frame: whether it is steered, and its hash, as in `homa_steer::hash`.
+//! Classification of a frame: whether it is steered, and its hash, which equals that of `homa_steer::hash`.
 
 use homa_bpf::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9};
 use homa_bpf::assembler::{Assembler, Label, Register, Width};
@@ -13,11 +13,11 @@ use homa_steer::{PolicyName, Reason};
 
 use crate::config::SteerConfig;
 
-/// Maximum number of VLAN tags that are skipped: one of a network, and one of a provider around it.
+/// Maximum number of VLAN tags that are skipped: one of a network, and one of the provider around it.
 const MOST_TAGS: usize = 2;
-/// Offset of the RPC's id in a packet of Homa, eight bytes in network order.
+/// Offset of the RPC ID in a Homa packet, eight bytes in network order.
 const RPC_ID: i16 = 20;
-/// Mask of an id's lower half without bit 0, if its first byte is the lowest.
+/// Mask of the ID's lower half without bit 0, if its first byte is the lowest.
 const NOT_BIT_0: u32 = 0xfeff_ffff;
 
 /// Begins the program. At `steered`, R6 is the context, R7 the hash, and R9 the kind of hash, as a
@@ -40,7 +40,7 @@ pub(super) fn classify(program: &mut Assembler, config: &SteerConfig, steered: L
         VLAN_TYPES.into_iter().for_each(|tag| program.jump_if(R1, loaded_u16(tag), tagged));
         program.jump(pass);
         program.place(tagged);
-        // The rest is then at the same offsets as without the tag.
+        // The rest of the frame is then at the same offsets as without the tag.
         program.add(R7, VLAN_BYTES as u32);
     }
     program.place(v4);
@@ -63,7 +63,7 @@ fn ipv4(program: &mut Assembler, config: &SteerConfig, steered: Label, pass: Lab
     let part = Transport { config, at: behind, steered, pass, flow: program.label() };
     program.set(R5, 0);
     program.set(R0, 0);
-    // With options, and in fragments, the offset of the ports is unknown: such a packet has no ports, and is
+    // With options, and in fragments, the offset of the ports is unknown. Such a packet has no ports, and is
     // not a Homa packet.
     program.load(Width::One, R1, R7, ETHER_BYTES);
     program.jump_unless(R1, IPV4_PLAIN, part.flow);
@@ -87,15 +87,15 @@ fn ipv6(program: &mut Assembler, config: &SteerConfig, steered: Label, pass: Lab
     part.look(program);
 }
 
-/// The part after the IP header. R3 is the hash so far, R4 the protocol, R5 the ports, and R0 whether it is
-/// Homa over UDP.
+/// The part after the IP header. R3 is the hash so far, R4 the protocol, R5 the ports, and R0 whether the
+/// packet is Homa over UDP.
 struct Transport<'a> {
     config: &'a SteerConfig,
     /// Offset of this part in the frame.
     at: i16,
     steered: Label,
     pass: Label,
-    /// Target for packets that are steered by their flow.
+    /// Target for packets that are steered by flow.
     flow: Label,
 }
 
@@ -126,7 +126,8 @@ impl Transport<'_> {
                 self.hash_rpc(program, self.at + UDP_BYTES);
             }
         }
-        // The verifier rejects unreachable code: all hashed packets of Homa over UDP have jumped away by now.
+        // The verifier rejects unreachable code. If all Homa packets over UDP are hashed, they have jumped
+        // away by now.
         if !by_rpc || self.config.homa_port.is_none() {
             program.jump(self.flow);
         }
@@ -141,7 +142,7 @@ impl Transport<'_> {
         self.finish(program, Reason::FlowHash);
     }
 
-    /// Steers by the Homa packet at this offset, unless it is too short or the filter excludes it.
+    /// Steers by the Homa packet at this offset, unless the packet is too short or the filter excludes it.
     fn hash_rpc(&self, program: &mut Assembler, at: i16) {
         need(program, at + RPC_ID + 8, self.flow);
         self.admit(program);
@@ -175,7 +176,7 @@ impl Transport<'_> {
         program.place(admitted);
     }
 
-    /// The last steps of the hash in R3.
+    /// Completes the hash in R3.
     fn finish(&self, program: &mut Assembler, reason: Reason) {
         for (i, shift) in LAST_SHIFTS.into_iter().enumerate() {
             fold(program, shift);
@@ -189,7 +190,7 @@ impl Transport<'_> {
     }
 }
 
-/// R1 = the word of the frame at this offset.
+/// Loads the word of the frame at this offset into R1.
 fn load_word(program: &mut Assembler, at: i16) {
     program.load(Width::Four, R1, R7, at);
     program.read_lowest_first(R1);

@@ -1,4 +1,4 @@
-//! The policy `gen2`: as `homa_steer::Gen2` with the batches of `homa_steer::batch::Arrivals` and the loads
+//! The policy `gen2`: like `homa_steer::Gen2` with the batches of `homa_steer::batch::Arrivals` and the loads
 //! of `homa_steer::load::ObservedLoads`.
 
 use homa_bpf::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
@@ -10,8 +10,8 @@ use super::Clock;
 use crate::config::SteerConfig;
 use crate::state::{core_state, shared_state};
 
-/// R6 is the core of arrival, and `clock` leaves the exact time in R0. Overwrites R7, and leaves the known
-/// time in R8.
+/// Decides for a packet. R6 is the core of arrival, and `clock` leaves the exact time in R0. Overwrites R7,
+/// and leaves the known time in R8.
 pub(super) fn decide(program: &mut Assembler, config: &SteerConfig, clock: Clock<'_>, decided: Label) {
     let [lone, choose, chosen, given] = std::array::from_fn(|_| program.label());
     arrive(program, config, clock);
@@ -40,7 +40,8 @@ pub(super) fn decide(program: &mut Assembler, config: &SteerConfig, clock: Clock
     program.place(given);
     program.copy(R3, R1);
     address_of_core(program, R3, shared_state::LAST_SENT);
-    // Other cores read it: an unchanged value is not written, so that its cache line stays with them.
+    // Other cores read this value. If it is unchanged it is not written, so that its cache line stays with
+    // them.
     program.load(Width::Eight, R4, R3, 0);
     program.jump_if_same(R4, R8, decided);
     program.store(Width::Eight, R3, 0, R8);
@@ -49,7 +50,7 @@ pub(super) fn decide(program: &mut Assembler, config: &SteerConfig, clock: Clock
 
 const _: () = assert!(Arrivals::EVERY.is_power_of_two());
 
-/// `number =` the address of the state of the core with this number, in the table at this offset.
+/// Sets `number` to the address of the state of the core with this number, in the table at this offset.
 fn address_of_core(program: &mut Assembler, number: Register, table: usize) {
     program.and(number, CORE_NUMBERS as u32 - 1);
     program.shift_left(number, core_state::BYTES.ilog2());
@@ -57,8 +58,8 @@ fn address_of_core(program: &mut Assembler, number: Register, table: usize) {
     program.add(number, table as u32);
 }
 
-/// Sets R0 to the address of the state of the core of arrival and R3 to the position of this packet in its
-/// batch. R4 is the number of packets of the batch, and R8 the known time.
+/// Sets R0 to the address of the state of the core of arrival, and R3 to the position of this packet in its
+/// batch. R4 is the number of packets in the batch, and R8 the known time.
 fn arrive(program: &mut Assembler, config: &SteerConfig, clock: Clock<'_>) {
     let [look, paused, placed, known] = std::array::from_fn(|_| program.label());
     next_of_core(program);
@@ -87,7 +88,7 @@ fn arrive(program: &mut Assembler, config: &SteerConfig, clock: Clock<'_>) {
     program.subtract_register(R5, R2);
     program.multiply(R5, config.batch_gap_ns.min(i32::MAX as u64) as u32);
     jump_unless_recent(program, paused);
-    // A batch of at least 2: a packet that follows another one without a pause did not arrive alone.
+    // A batch of at least 2: a packet that follows another without a pause did not arrive alone.
     program.set(R4, 2);
     program.set(R2, config.batch_cap.packets());
     program.jump_if_greater(R2, R3, placed);
@@ -99,7 +100,7 @@ fn arrive(program: &mut Assembler, config: &SteerConfig, clock: Clock<'_>) {
     program.place(known);
 }
 
-/// R0 = the address of the state of the core of arrival, R3 = the next position in its batch.
+/// Sets R0 to the address of the state of the core of arrival, and R3 to the next position in its batch.
 fn next_of_core(program: &mut Assembler) {
     program.copy(R0, R6);
     address_of_core(program, R0, shared_state::CORE);
@@ -107,8 +108,8 @@ fn next_of_core(program: &mut Assembler) {
     program.add(R3, 1);
 }
 
-/// Jumps to the label unless the time in R1 is less than R5 ago; never and future times count as not recent.
-/// Overwrites R2.
+/// Jumps to the label unless the time in R1 is less than R5 ago. "Never" and future times count as not
+/// recent. Overwrites R2.
 fn jump_unless_recent(program: &mut Assembler, otherwise: Label) {
     program.jump_if_is(R1, 0, otherwise);
     program.jump_if_greater(R1, R8, otherwise);
@@ -117,12 +118,12 @@ fn jump_unless_recent(program: &mut Assembler, otherwise: Label) {
     program.jump_if_not_less(R2, R5, otherwise);
 }
 
-/// R7 = one more than the least recently used of the next few cores; 0: there is no other.
+/// Sets R7 to one more than the least recently used of the next few cores; 0: there is no other core.
 fn least_recent(program: &mut Assembler, config: &SteerConfig) {
     let count = config.cores.len();
     program.set(R7, 0);
-    // The minimum so far: the highest bit is whether the core just received, and the others are when it was
-    // last given a packet.
+    // The minimum so far: the highest bit is whether the core just received, and the remaining bits are the
+    // time when it was last given a packet.
     program.set(R3, -1_i32 as u32);
     program.load(Width::Four, R4, R0, core_state::NEXT as i16);
     for _ in 0..config.settings.neighbours.min(count) {
@@ -143,7 +144,8 @@ fn least_recent(program: &mut Assembler, config: &SteerConfig) {
     }
 }
 
-/// Takes the core in R2 if it is better than the one in R3 and R7. Overwrites R1, R5 and the stack's key.
+/// Replaces the core in R3 and R7 with the core in R2 if that is better. Overwrites R1, R5 and the stack's
+/// key.
 fn take_if_better(program: &mut Assembler, config: &SteerConfig, quiet: Label) {
     // R4 is the index among the cores and must be preserved, and R0 belongs to the core of arrival.
     const NUMBER: i16 = super::KEY;

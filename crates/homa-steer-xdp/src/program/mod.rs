@@ -1,4 +1,4 @@
-//! The programs: a frame is classified, a policy chooses a core for it, and the frame is sent to that core.
+//! The programs: a frame is classified, a policy selects a core for it, and the frame is sent to that core.
 //!
 //! Registers pass values between the parts: R7 is the flow's hash, R8 the time, and R9 the address of the
 //! state. R6 is a further input of the policy (the device, or the core of arrival). A policy leaves its
@@ -19,11 +19,11 @@ use homa_steer::{CORE_NUMBERS, Core, PolicyName, Reason};
 use crate::config::SteerConfig;
 use crate::state::{FLOW_ENTRIES, FLOW_TIME_SHIFT, counter, shared_state};
 
-// Helpers of the kernel.
+// Kernel helpers.
 const MAP_LOOK_UP: u32 = 1;
 const TIME_NS: u32 = 5;
 const THIS_CORE: u32 = 8;
-/// Like `TIME_NS`, with a resolution of some milliseconds and at a quarter of the cost.
+/// Like `TIME_NS`, with a resolution of a few milliseconds and at a quarter of the cost.
 const COARSE_TIME_NS: u32 = 160;
 
 // Offsets on the stack.
@@ -39,7 +39,7 @@ pub(super) struct Maps {
     pub(super) cores: RawFd,
 }
 
-/// The program for a device.
+/// Builds the program for a device.
 pub(super) fn build(config: &SteerConfig, maps: Maps) -> Vec<Instruction> {
     let mut program = Assembler::default();
     let (steered, pass, decided) = (program.label(), program.label(), program.label());
@@ -60,7 +60,7 @@ pub(super) fn build(config: &SteerConfig, maps: Maps) -> Vec<Instruction> {
     program.finish()
 }
 
-/// Queries of the kernel: the time, the device, the core of arrival.
+/// Queries the kernel for the time, the device and the core of arrival.
 fn query_kernel(program: &mut Assembler, config: &SteerConfig, pass: Label) {
     match config.policy {
         PolicyName::Sparse => program.load(Width::Four, R6, R6, context::DEVICE),
@@ -71,8 +71,8 @@ fn query_kernel(program: &mut Assembler, config: &SteerConfig, pass: Label) {
         }
         _ => {}
     }
-    // Only `gen2` has limits of microseconds, and reads the exact time where necessary. The patch that
-    // introduced `sparse` also counts in ticks of the kernel.
+    // Only `gen2` has limits of microseconds, and it reads the exact time where necessary. The patch that
+    // introduced `sparse` also uses ticks of the kernel.
     program.call(COARSE_TIME_NS);
     program.copy(R8, R0);
 }
@@ -88,8 +88,8 @@ fn decide(program: &mut Assembler, config: &SteerConfig, clock: Clock<'_>, decid
     }
 }
 
-/// Stores the destination and time of this flow's packet in the table of flows. Only changes are written, so
-/// that cores do not take cache lines from each other.
+/// Stores the destination and time of this flow's packet in the flow table. Only changes are written, so that
+/// cores do not take cache lines from each other.
 fn note_flow(program: &mut Assembler) {
     let same = program.label();
     program.copy(R3, R8);
@@ -107,8 +107,8 @@ fn note_flow(program: &mut Assembler) {
     program.place(same);
 }
 
-/// Counts the frame and hands it to the core in R1. If that is the current core, the kernel processes the
-/// frame at once.
+/// Counts the frame and hands it over to the core in R1. If that is the current core, the kernel processes
+/// the frame immediately.
 fn hand_over(program: &mut Assembler, maps: Maps) {
     let (same, counted, stays) = (program.label(), program.label(), program.label());
     program.copy(R8, R1);
@@ -155,7 +155,7 @@ fn count(program: &mut Assembler, counters: RawFd, with: impl FnOnce(&mut Assemb
     program.place(none);
 }
 
-/// `index = R0 + index * bytes`, a power of two.
+/// Sets `index` to `R0 + index * bytes`. `bytes` is a power of two.
 fn place_of(program: &mut Assembler, index: Register, bytes: u32) {
     program.shift_left(index, bytes.ilog2());
     program.add_register(index, R0);
@@ -174,7 +174,7 @@ fn set_reason(program: &mut Assembler, reason: Reason, decided: Label) {
     program.jump(decided);
 }
 
-/// The program that counts the frames handed to this core by others.
+/// Builds the program that counts the frames handed over to this core by others.
 pub(super) fn build_on_core(counters: RawFd, core: Core) -> Vec<Instruction> {
     let mut program = Assembler::default();
     let counter = counter::CAME + 8 * usize::from(core);
@@ -184,7 +184,7 @@ pub(super) fn build_on_core(counters: RawFd, core: Core) -> Vec<Instruction> {
     program.finish()
 }
 
-/// For the comparison with the library: a program that takes its inputs from a map, and stores its choice
+/// For the comparison with the library: a program that reads its inputs from a map, and stores its choice
 /// there.
 #[cfg(test)]
 pub(super) mod test_io {

@@ -1,4 +1,4 @@
-//! The policy `sparse`: as `homa_steer::Sparse`, with the search unrolled slot by slot.
+//! The policy `sparse`: like `homa_steer::Sparse`, with the search unrolled slot by slot.
 
 use homa_bpf::assembler::Register::{R1, R2, R3, R6, R7, R8, R9};
 use homa_bpf::assembler::{Assembler, Label, Width};
@@ -10,7 +10,7 @@ use crate::state::{shared_state, slot};
 
 const _: () = assert!(ACTIVE_NS < i32::MAX as u64, "it is an immediate");
 
-/// R6 is the device.
+/// Decides for a packet. R6 is the device.
 pub(super) fn decide(program: &mut Assembler, config: &SteerConfig, decided: Label) {
     program.shift_left(R6, 32);
     program.or_register(R6, R7);
@@ -20,7 +20,7 @@ pub(super) fn decide(program: &mut Assembler, config: &SteerConfig, decided: Lab
         program.jump_unless_same(R1, R6, next);
         let same = program.label();
         program.load(Width::Eight, R2, R9, at + slot::SEEN as i16);
-        // Otherwise cores would take the slots' cache lines from each other at every packet; the clock ticks
+        // Otherwise cores would take the slots' cache lines from each other for every packet; the clock ticks
         // much less often.
         program.jump_if_same(R2, R8, same);
         jump_if_over(program, next);
@@ -67,7 +67,7 @@ fn jump_if_over(program: &mut Assembler, over: Label) {
     program.jump_if_above(R3, ACTIVE_NS as u32, over);
 }
 
-/// Cores and the offsets of their slots, in the order of the search.
+/// Returns cores and the offsets of their slots, in search order.
 fn slots(config: &SteerConfig) -> Vec<(Core, i16)> {
     let cores = config.cores.as_slice();
     (0..config.settings.levels as usize)

@@ -16,12 +16,11 @@ use super::{KernelPolicy, LoadedProgram, NAME, any_frame, config};
 use crate::config::{IN_KERNEL, SteerConfig};
 use crate::{AttachLifetime, attach, device};
 
-/// Helper functions of the kernel whose cost is measured separately: none, the clock in ticks, the clock in
-/// nanoseconds.
+/// Kernel helpers whose cost is measured separately: none, the clock in ticks, the clock in nanoseconds.
 const CLOCKS: [(&str, Option<u32>); 3] =
     [("nothing", None), ("a coarse clock", Some(160)), ("a clock", Some(5))];
 
-/// A program that passes every frame after calling only this helper.
+/// Builds a program that passes every frame after calling only this helper.
 fn pass(helper: Option<u32>) -> Vec<homa_bpf::assembler::Instruction> {
     let mut program = Assembler::default();
     if let Some(helper) = helper {
@@ -38,7 +37,7 @@ fn pass(helper: Option<u32>) -> Vec<homa_bpf::assembler::Instruction> {
 fn what_a_decision_costs() {
     let frame = any_frame(&mut Pcg64Mcg::seed_from_u64(1));
     let time = |program: std::os::fd::BorrowedFd<'_>| {
-        // The minimum of several runs is the one without a disturbance.
+        // The minimum of several runs is the undisturbed one.
         (0..5).map(|_| test_run_times(program, &frame.bytes, 1_000_000).unwrap().1).min().unwrap()
     };
     for (what, helper) in CLOCKS {
@@ -72,7 +71,7 @@ fn in_namespace() -> Option<()> {
         "addr add 10.77.0.1/24 dev a0",
         "link set a0 up",
         "link set a1 up",
-        // No socket receives the packets: the kernel drops them after the program.
+        // No socket receives the packets: the kernel drops them after the program has run.
         "neigh add 10.77.0.2 lladdr 02:00:00:00:00:02 dev a0",
     ] {
         let done = Command::new("ip").args(words.split(' ')).status();
@@ -94,7 +93,7 @@ fn send(packets: u32) {
     }
 }
 
-/// The mean cost that the kernel measured while packets arrived (BPF run statistics), in nanoseconds.
+/// Returns the mean cost in nanoseconds that the kernel measured while packets arrived (BPF run statistics).
 fn measured(packets: u32) -> f64 {
     let ours = device::attached(&device::find("a1").unwrap()).unwrap().expect("it was attached");
     let program = homa_bpf::program::with_id(ours.id).unwrap();

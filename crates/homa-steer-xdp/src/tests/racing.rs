@@ -1,4 +1,5 @@
-//! The effect of cores that run a program at once on its map, compared with consecutive runs.
+//! The effect on a program's map of two cores that run the program concurrently, compared with consecutive
+//! runs.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::AtomicUsize;
@@ -15,14 +16,14 @@ use super::{Frame, LoadedProgram, any_frame, config};
 use crate::config::SteerConfig;
 use crate::state::{self, core_state, counter, shared_state, slot, u32_at, u64_at};
 
-/// Whether two cores run at once or one after the other.
+/// Whether two cores run concurrently or one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RunOrder {
     InTurn,
     AtOnce,
 }
 
-/// Pins the calling thread to one core; returns whether that is possible.
+/// Pins the calling thread to one core. Returns whether that is possible.
 fn stay_on(core: usize) -> bool {
     // SAFETY: the set consists of bits, for which zero bytes are valid.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
@@ -32,7 +33,7 @@ fn stay_on(core: usize) -> bool {
     unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) == 0 }
 }
 
-/// For each core, the number of packets that it sent to each core since the counters started.
+/// Returns for each core the number of packets that it sent to each core since the counters were created.
 fn given(at: &LoadedProgram) -> [Vec<u64>; 2] {
     let all = map::get(at.counters.as_fd(), 0).unwrap();
     let mut by_core = all.chunks_exact(counter::BYTES).map(|values| {
@@ -44,13 +45,13 @@ fn given(at: &LoadedProgram) -> [Vec<u64>; 2] {
     [by_core.next().unwrap(), by_core.next().unwrap()]
 }
 
-/// The result of a trial: for each core the packets that it sent to each core, and the final map.
+/// The result of a trial: for each core the number of packets that it sent to each core, and the final map.
 struct Trial {
     given: [Vec<u64>; 2],
     state: Vec<u8>,
 }
 
-/// Waits until a counter has reached a value. No other process should run on the two cores, so it mostly
+/// Waits until a counter has reached a value. No other process should run on the two cores, so this usually
 /// spins.
 fn await_count(counter: &AtomicUsize, count: usize) {
     let mut tries = 0_u32;
@@ -73,11 +74,11 @@ fn trials(
 ) -> Option<()> {
     let program = LoadedProgram::new(config)?;
     let fresh = state::initial(config);
-    // The numbers of trials that the first core has prepared, that the second core has joined, and that both
+    // The number of trials that the first core has prepared, that the second core has joined, and that both
     // have finished.
     let [made, come, done] = [const { AtomicUsize::new(0) }; 3];
     let run = |frame: &Frame| {
-        // Separate test runs: the kernel waits for milliseconds before it repeats a test run itself, so that
+        // Separate test runs: the kernel waits for milliseconds before it repeats a test run on its own, so
         // the cores would never overlap.
         (0..runs).for_each(|_| assert!(test_run(program.program.as_fd(), &frame.bytes).is_ok()));
         done.fetch_add(1, SeqCst);
@@ -117,7 +118,7 @@ fn trials(
     Some(())
 }
 
-/// Frames of two flows whose hashes select different cores of two.
+/// Makes frames of two flows whose hashes select different cores, out of two.
 fn two_flows() -> [Frame; 2] {
     let mut rng = Pcg64Mcg::seed_from_u64(11);
     let mut plain = |upper: bool| loop {
@@ -135,9 +136,9 @@ struct Damage {
     trials: u32,
     /// Trials in which a core sent one flow to two cores, or two cores sent the same flow.
     split: u32,
-    /// Packets that went to another core than most of their flow.
+    /// Packets that went to a core other than that of most of their flow's packets.
     astray: u64,
-    /// Maximum of these in a trial.
+    /// Maximum of `astray` in a trial.
     astray_most: u64,
     /// Trials in which a flow has two slots at the end, or none.
     twice: u32,
@@ -178,13 +179,13 @@ fn sparse_damage(frames: [&Frame; 2], count: usize, order: RunOrder) -> Option<D
     Some(damage)
 }
 
-/// The number of trials of `gen2` in which each core had a batch at the end, and of those in which both were
-/// on the same third core.
+/// Returns the number of `gen2` trials in which each core had a batch at the end, and the number of those in
+/// which both batches were on the same third core.
 fn gen2_collisions(frames: [&Frame; 2], count: usize, order: RunOrder) -> Option<(usize, usize)> {
     let config = config(PolicyName::Gen2, "0-15", 4);
     let (mut both, mut same) = (0, 0);
     trials(&config, (frames, 16), (count, order), |trial| {
-        // A thread that lost its processor for a moment ends with a packet that arrived alone.
+        // The last packet of a thread that lost its processor for a moment arrived alone.
         let [first, second] = [0, 1].map(|n| {
             u32_at(&trial.state, shared_state::CORE + n * core_state::BYTES + core_state::BATCH_CORE)
         });
@@ -228,8 +229,8 @@ fn what_racing_cores_do_to_the_maps() {
         for order in [RunOrder::InTurn, RunOrder::AtOnce] {
             let Some(damage) = sparse_damage(frames, TRIALS, order) else { return };
             println!("sparse, {what} on two cores, {order:?}: {damage:?}");
-            // A core that loses a slot takes another with its next packet. Packets that the winner had
-            // already sent count as errors, too, if it lost its processor in between, but that is rare.
+            // A core that loses a slot takes another with its next packet. If the core was preempted in
+            // between, packets that the winner had already sent count as errors too, but that is rare.
             let most = if order == RunOrder::InTurn { 0 } else { 2 * u64::from(damage.split) };
             assert!(damage.astray <= most, "{damage:?}");
         }

@@ -1,4 +1,4 @@
-//! Runs a packet to completion where it arrived if that is faster than handing it over; another policy
+//! Runs a packet to completion where it arrived if that is faster than handing it over. Another policy
 //! decides on the rest.
 
 use crate::cores::Core;
@@ -9,12 +9,12 @@ use crate::policy::{Choice, Policy, Reason};
 /// Packets that stay on the core where they arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BypassRules {
-    /// Packets that arrived alone: the core has time for them.
+    /// Packets that arrived alone, which shows that the core is not busy.
     pub lone: bool,
     /// Packets of messages up to this many bytes; 0: none. The default is the payload of one packet at an MTU
     /// of 1500.
     pub short_bytes: u32,
-    /// Grants: a sender waits for each.
+    /// Grants, since a sender waits for each one.
     pub grants: bool,
 }
 

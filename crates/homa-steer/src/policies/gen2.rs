@@ -1,5 +1,5 @@
-//! The second generation of Linux Homa's steering: a lone packet stays, and a batch goes to a near core that
-//! is not receiving.
+//! The second generation of Linux Homa's steering: a lone packet stays on its core, and a batch goes to a
+//! nearby core that is not receiving.
 
 use crate::batch::LastBatch;
 use crate::cores::{Core, Cores};
@@ -8,8 +8,8 @@ use crate::packet::Packet;
 use crate::policy::{Choice, Policy, Reason};
 
 /// The policy `gen2` of [`POLICIES`](crate::POLICIES). A core that received recently is about to be
-/// interrupted by further packets. If all near cores received recently, the least recently used one still
-/// gets the batch: it could wait nowhere else.
+/// interrupted by further packets. If all nearby cores received recently, the least recently used one still
+/// gets the batch, which has nowhere better to wait.
 #[derive(Clone, Debug)]
 pub struct Gen2 {
     cores: Cores,
@@ -19,14 +19,14 @@ pub struct Gen2 {
 }
 
 impl Gen2 {
-    /// Chooses among these cores. A batch goes to one of `neighbours` cores after the core of arrival,
+    /// Selects from these cores. A batch goes to one of the `neighbours` cores after the core of arrival,
     /// preferably one that has taken no packets from a device for `receive_busy_ns`.
     #[must_use]
     pub fn new(cores: Cores, neighbours: usize, receive_busy_ns: u64) -> Gen2 {
         Gen2 { cores, neighbours, receive_busy_ns, last: LastBatch::new() }
     }
 
-    /// The least recently used of the next few cores; of equals, the nearest.
+    /// Returns the least recently used of the next few cores; ties go to the nearest.
     fn least_recent(&self, packet: &Packet, loads: Loads<'_>) -> Option<Core> {
         let others = self.cores.round_from(self.cores.place_after(packet.arrival));
         others.take(self.neighbours).filter(|&core| core != packet.arrival).min_by_key(|&core| {

@@ -1,4 +1,4 @@
-//! The third generation of Linux Homa's steering: receiving cores, each with processing cores of its own.
+//! The third generation of Linux Homa's steering: each receiving core has processing cores of its own.
 
 use crate::batch::LastBatch;
 use crate::cores::{Core, Cores};
@@ -6,15 +6,15 @@ use crate::load::{CoreLoad, Loads, is_recent};
 use crate::packet::Packet;
 use crate::policy::{Choice, Policy, Reason};
 
-/// Number of processing cores of a group.
+/// Number of processing cores per group.
 const PROCESSING: usize = 3;
 
 /// A receiving core, and the cores that process its packets.
 #[derive(Clone, Debug)]
 struct Group {
     receive: Core,
-    /// Up to three cores, or four if one core would otherwise be left over. If there is no other core, the
-    /// receiving core itself.
+    /// Up to three cores, or four if one core would otherwise be left over. If there are no other cores, this
+    /// is the receiving core itself.
     processing: Vec<Core>,
     /// Index of the processing core used last.
     last: usize,
@@ -31,9 +31,9 @@ pub struct Gen3 {
 }
 
 impl Gen3 {
-    /// Chooses among these cores; the first of every four receives. A core is busy with an application for
-    /// `application_busy_ns` after a thread of it last ran there. It keeps up with at most `keeps_up_packets`
-    /// packets waiting.
+    /// Selects from these cores; the first of every four receives. A core counts as busy with an application
+    /// for `application_busy_ns` after an application thread last ran there. A core keeps up if at most
+    /// `keeps_up_packets` packets are queued there.
     #[must_use]
     pub fn new(cores: &Cores, application_busy_ns: u64, keeps_up_packets: u32) -> Gen3 {
         let mut groups: Vec<Group> = Vec::new();
@@ -50,12 +50,13 @@ impl Gen3 {
         Gen3 { groups, application_busy_ns, keeps_up_packets, batches: LastBatch::new() }
     }
 
-    /// The cores on which packets should arrive.
+    /// Returns the cores on which packets should arrive.
     pub fn receive_cores(&self) -> impl Iterator<Item = Core> + '_ {
         self.groups.iter().map(|group| group.receive)
     }
 
-    /// The group of a core; packets that arrive on a core without a group are divided among all groups.
+    /// Returns the group of a core. Packets that arrive on a core without a group are divided among all
+    /// groups.
     fn group(&self, arrival: Core) -> usize {
         let of = |group: &Group| group.receive == arrival || group.processing.contains(&arrival);
         self.groups.iter().position(of).unwrap_or(usize::from(arrival) % self.groups.len())

@@ -1,4 +1,4 @@
-//! Steers Homa packets by ports and RPC id.
+//! Steers Homa packets by ports and RPC ID.
 
 use crate::cores::Cores;
 use crate::hash;
@@ -7,8 +7,8 @@ use crate::packet::Packet;
 use crate::policies::rss_hash::RssHash;
 use crate::policy::{Choice, Policy, Reason};
 
-/// The policy `homa-hash` of [`POLICIES`](crate::POLICIES). For a hash of addresses, all of Homa between two
-/// hosts is one flow, and one core would process all of it.
+/// The policy `homa-hash` of [`POLICIES`](crate::POLICIES). For a hash of addresses only, all Homa traffic
+/// between two hosts is one flow, and a single core would process it all.
 #[derive(Clone, Debug)]
 pub struct HomaHash {
     by_hash: RssHash,
@@ -16,7 +16,7 @@ pub struct HomaHash {
 }
 
 impl HomaHash {
-    /// Chooses among these cores.
+    /// Selects from these cores.
     #[must_use]
     pub fn new(cores: Cores, seed: u32) -> HomaHash {
         HomaHash { by_hash: RssHash::new(cores), seed }

@@ -7,7 +7,7 @@ use crate::packet::Packet;
 use crate::policies::rss_hash::RssHash;
 use crate::policy::{Choice, Policy, Reason};
 
-/// The policy `idle` of [`POLICIES`](crate::POLICIES). Its gain is reduced by the cost of waking up an idle
+/// The policy `idle` of [`POLICIES`](crate::POLICIES). Its gain is reduced by the cost of waking an idle
 /// core.
 #[derive(Clone, Debug)]
 pub struct Idle {
@@ -17,7 +17,7 @@ pub struct Idle {
 }
 
 impl Idle {
-    /// Chooses among these cores.
+    /// Selects from these cores.
     #[must_use]
     pub fn new(cores: Cores) -> Idle {
         Idle { by_hash: RssHash::new(cores.clone()), cores, last: LastBatch::new() }

@@ -1,5 +1,5 @@
-//! Steers to the core with the least work: the optimum for comparisons, since knowing all loads is not free
-//! in practice.
+//! Steers to the core with the least work. This is the optimum for comparisons, since in practice knowing all
+//! loads is not free.
 
 use crate::batch::LastBatch;
 use crate::cores::Cores;
@@ -15,7 +15,7 @@ pub struct LeastLoaded {
 }
 
 impl LeastLoaded {
-    /// Chooses among these cores.
+    /// Selects from these cores.
     #[must_use]
     pub fn new(cores: Cores) -> LeastLoaded {
         LeastLoaded { cores, last: LastBatch::new() }
@@ -27,7 +27,7 @@ impl Policy for LeastLoaded {
         if let Some(core) = self.last.of(packet.arrival, packet.batch) {
             return Choice::new(core, Reason::SameBatch);
         }
-        // Of equals the core of arrival, which needs no hand-over, then the first.
+        // Ties go to the core of arrival, which needs no hand-over, and then to the first core.
         let least = self.cores.as_slice().iter().copied().min_by_key(|&core| {
             let load = loads.of(core);
             (load.backlog_ns, load.waiting_packets, core != packet.arrival)

@@ -1,4 +1,4 @@
-//! The policies, a file for each.
+//! The policies, one per file.
 
 pub(crate) mod bypass;
 pub(crate) mod gen2;

@@ -14,13 +14,13 @@ pub struct RssHash {
 }
 
 impl RssHash {
-    /// Chooses among these cores.
+    /// Selects from these cores.
     #[must_use]
     pub fn new(cores: Cores) -> RssHash {
         RssHash { cores }
     }
 
-    /// The core of the flows with this hash.
+    /// Returns the core for flows with this hash.
     pub(crate) fn core(&self, flow_hash: u32) -> Core {
         self.cores.as_slice()[hash::place(flow_hash, self.cores.len())]
     }

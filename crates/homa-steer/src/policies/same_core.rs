@@ -4,8 +4,8 @@ use crate::load::Loads;
 use crate::packet::Packet;
 use crate::policy::{Choice, Policy, Reason};
 
-/// The policy `same-core` of [`POLICIES`](crate::POLICIES). No packet is handed over, so the cores on which
-/// packets arrive limit the host.
+/// The policy `same-core` of [`POLICIES`](crate::POLICIES). No packet is handed over, so the host's
+/// throughput is limited by the cores on which packets arrive.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SameCore;
 

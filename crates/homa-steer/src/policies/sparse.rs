@@ -1,4 +1,4 @@
-//! Each of a few flows gets a core of its own, by the algorithm of the "sparse connection" patch for RPS.
+//! Gives each of a few flows a core of its own, by the algorithm of the "sparse connection" patch for RPS.
 
 use crate::cores::Cores;
 use crate::error::SteerError;
@@ -10,7 +10,7 @@ use crate::policy::{Choice, Policy, Reason};
 /// Maximum number of levels.
 pub const MAX_LEVELS: u32 = 5;
 
-/// Age in nanoseconds beyond which a slot is free.
+/// Age in nanoseconds beyond which a slot counts as free.
 pub const ACTIVE_NS: u64 = 1_000_000_000;
 
 /// Stands for "never": a time in the future, which counts as long ago.
@@ -19,40 +19,40 @@ pub const NEVER: u64 = u64::MAX;
 /// A flow that has a core.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// 0: the slot was never used.
+    /// Device index; 0: the slot was never used.
     device: u32,
     hash: u32,
-    /// When its last packet arrived.
+    /// When the flow's last packet arrived.
     seen_ns: u64,
 }
 
 /// The policy `sparse` of [`POLICIES`](crate::POLICIES). Every core has a slot at each level. A search goes
-/// level by level, and in each from the last core to the first. Flows are thus spread over all cores before
-/// one core gets a second flow.
+/// level by level, and within a level from the last core to the first. Flows are thus spread over all cores
+/// before one core gets a second flow.
 ///
-/// A new flow gets a slot only if no packet was steered by its hash for a second. If there are more flows
-/// than slots, all new ones are steered by their hashes, and no flow is moved back and forth.
+/// A new flow gets a slot only if no packet has been steered by its hash for a second. If there are more
+/// flows than slots, all new flows are steered by their hashes, and no flow is moved back and forth.
 #[derive(Clone, Debug)]
 pub struct Sparse {
     cores: Cores,
     by_hash: RssHash,
-    /// Level by level, in each in the order of the cores.
+    /// The slots level by level, and within a level in the order of the cores.
     slots: Vec<Slot>,
     /// When a packet was last steered by its flow's hash.
     hash_used_ns: u64,
 }
 
-/// Whether the entry last seen then has expired. A time in the future, perhaps of another core's clock, has
-/// expired too.
+/// Whether an entry last seen at `seen_ns` has expired. An entry with a time in the future, possibly from
+/// another core's clock, counts as expired too.
 fn is_over(now_ns: u64, seen_ns: u64) -> bool {
     now_ns.checked_sub(seen_ns).is_none_or(|ago_ns| ago_ns > ACTIVE_NS)
 }
 
 impl Sparse {
-    /// Chooses among these cores, with this number of levels, from 1 to [`MAX_LEVELS`].
+    /// Selects from these cores, with this number of levels, from 1 to [`MAX_LEVELS`].
     ///
     /// # Errors
-    /// The number of levels is out of its range.
+    /// The number of levels is out of range.
     pub fn new(cores: Cores, levels: u32) -> Result<Sparse, SteerError> {
         if !(1..=MAX_LEVELS).contains(&levels) {
             return Err(SteerError::Levels { levels, max: MAX_LEVELS });
@@ -61,7 +61,7 @@ impl Sparse {
         Ok(Sparse { by_hash: RssHash::new(cores.clone()), cores, slots, hash_used_ns: NEVER })
     }
 
-    /// The first matching slot in the order of the search, with the index of its core.
+    /// Returns the first matching slot in search order, with the index of its core.
     fn find(&mut self, is_such: impl Fn(&Slot) -> bool) -> Option<(usize, &mut Slot)> {
         self.slots
             .chunks_exact_mut(self.cores.len())
@@ -149,8 +149,8 @@ mod tests {
         ask(&mut policy, 0, 1, 1);
         ask(&mut policy, 0, 1, 2);
         assert_eq!(ask(&mut policy, 10, 1, u32::MAX), (1, Reason::FlowHash), "no slot is left");
-        // The slots are free by now, but the hash was used within the last second, and this use counts
-        // as well.
+        // The slots are free by now, but the hash was used within the last second, and this use counts as
+        // well.
         let later = 10 + SECOND;
         assert_eq!(ask(&mut policy, later, 1, 0), (0, Reason::FlowHash));
         assert_eq!(ask(&mut policy, later + SECOND, 1, 0), (0, Reason::FlowHash));
