@@ -11,7 +11,7 @@ use homa_bpf::{Name, is_no_permission};
 
 const NAME: Name = Name::new("homa_bpf_test");
 
-/// Unwraps, or prints why the test is skipped.
+/// Returns the value, or prints why the test is skipped.
 fn allowed<T>(result: io::Result<T>) -> Option<T> {
     match result {
         Err(error) if is_no_permission(&error) => {

@@ -4,7 +4,7 @@
 //! `cargo run --release -p homa-driver --example pingpong -- --driver bare,udp,packet,xdp --rounds 5`
 //!
 //! `bare` is a plain UDP socket, the baseline of the comparison. Drivers take turns within each round, so
-//! that other load of the machine affects all of them. With `--window` above 1, that many packets are
+//! that other load on the machine affects all of them. With `--window` above 1, that many packets are
 //! outstanding, and the rate is the result. Needs root.
 
 use std::io;
@@ -37,7 +37,7 @@ impl Driver for PlainUdp {
     }
     fn send(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize> {
         for packet in packets {
-            // As a single part: the socket gets its data in one piece.
+            // Sent as a single part: the socket gets its data in one piece.
             self.0.send_to(packet.payload, packet.to)?;
         }
         Ok(packets.len())
@@ -118,7 +118,7 @@ fn open(name: &str, ip: &str) -> Result<Box<dyn Driver>, String> {
 fn pin(core: usize) {
     // SAFETY: the set consists of bits, for which zero bytes are valid.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the number is less than the bits of the set, whose length is passed.
+    // SAFETY: the number is less than the number of bits of the set, whose length is passed.
     unsafe {
         libc::CPU_SET(core, &mut set);
         libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
@@ -247,7 +247,7 @@ fn run_one(namespaces: &[Namespace; 2], name: &str, options: &Options) -> Result
     })
 }
 
-/// Median, minimum and maximum.
+/// Returns the median, minimum and maximum.
 fn spread(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_unstable_by(f64::total_cmp);
     [values[values.len() / 2], values[0], values[values.len() - 1]]

@@ -102,7 +102,7 @@ fn a_burst_of_32_takes_one_call_to_send_and_few_to_receive() {
         // Over loopback, the packets are in the receiver's queue when the send call returns.
         let mut burst = RxBurst::new();
         let mut got = Vec::new();
-        // A driver that finds packets twice in a row reads all available ones.
+        // A driver that finds packets twice in a row then reads all available packets.
         for count in [1, 1, 30] {
             assert_eq!(b.receive(&mut burst).unwrap(), count);
             got.extend(burst.iter().map(|(_, packet)| packet.to_vec()));
@@ -177,7 +177,7 @@ fn runs_to_several_peers_keep_apart() {
     assert!(to_c.iter().map(|(_, packet)| packet).eq(expect(true)));
 }
 
-/// The type of service or traffic class of the next packet at a plain socket.
+/// Returns the type of service or traffic class of the next packet at a plain socket.
 fn received_dscp(socket: &UdpSocket) -> u8 {
     poll_readable(socket.as_fd());
     let mut byte = [0_u8; 64];
@@ -189,14 +189,14 @@ fn received_dscp(socket: &UdpSocket) -> u8 {
     header.msg_iovlen = 1;
     header.msg_control = control.as_mut_ptr().cast();
     header.msg_controllen = size_of_val(&control) as _;
-    // SAFETY: an open socket; the header points to buffers of the lengths it says, which live through the
+    // SAFETY: the socket is open. The header points to buffers of the correct lengths, which live through the
     // call.
     assert!(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, 0) } >= 0);
     // SAFETY: the kernel has filled the control buffer and its length.
     let message = unsafe { libc::CMSG_FIRSTHDR(&raw const header) };
     assert!(!message.is_null(), "no control message");
-    // SAFETY: not null, so a whole control message; the data of IP_TOS is a byte, the first of an IPV6_TCLASS
-    // in little-endian.
+    // SAFETY: not null, so it is a complete control message. The data of IP_TOS is one byte, and that of
+    // IPV6_TCLASS begins with the byte in little-endian order.
     unsafe {
         match ((*message).cmsg_level, (*message).cmsg_type) {
             (libc::IPPROTO_IP, libc::IP_TOS) => *libc::CMSG_DATA(message),
@@ -229,8 +229,8 @@ fn the_priority_arrives_in_the_dscp_field() {
         for priority in 0..8 {
             assert_eq!(received_dscp(&plain), priority << 5, "priority {priority} from {from} to {at}");
         }
-        // Single packets, in sequences long enough that the socket gets their priority, with others in
-        // between.
+        // Single packets, in sequences long enough for the socket to adopt their priority, with other
+        // priorities in between.
         let payload = [7; 3_000];
         for priority in [5_u8, 0, 7] {
             for turn in 0..30 {
@@ -301,7 +301,7 @@ fn the_configured_cap_bounds_packets_on_wide_paths() {
     assert!(driver.max_packet("127.0.0.1:9".parse().unwrap()) <= MAX_PACKET_BYTES);
 }
 
-/// An address of this host without a socket.
+/// Returns an address of this host at which no socket is bound.
 fn closed_port(host: &str) -> SocketAddr {
     UdpSocket::bind(host).unwrap().local_addr().unwrap()
 }
@@ -362,7 +362,7 @@ fn a_report_about_one_packet_does_not_cost_the_next() {
         let bytes: Vec<Vec<u8>> = (0..5).map(|i| message(80 + i, i as u8)).collect();
         let mut all = packets(alive, 0, &bytes);
         all[0].to = dead;
-        // In separate calls the error is returned to the second packet; in one call it ends the call early.
+        // In separate calls, the second packet gets the error; in one call, the error ends the call early.
         for calls in [vec![&all[..1], &all[1..2], &all[2..]], vec![&all[..]]] {
             calls.into_iter().for_each(|packets| assert_eq!(a.send(packets).unwrap(), packets.len()));
             let got = receive_packets(&mut b, 4);
@@ -413,7 +413,7 @@ fn what_the_kernel_drops_for_want_of_room_is_counted() {
     assert_eq!(a.send(&packets(b.local_addr(), 0, &bytes)).unwrap(), 200);
     let mut burst = RxBurst::new();
     while b.receive(&mut burst).unwrap() > 0 {}
-    // The count is attached to packets that arrived after the drops.
+    // The count is attached to packets that arrive after the drops.
     assert_eq!(a.send(&packets(b.local_addr(), 0, &bytes[..1])).unwrap(), 1);
     receive_packets(&mut b, 1);
     let stats = b.stats();
@@ -436,7 +436,7 @@ fn bind_errors_name_the_culprit() {
     let holder = bind(&taken.to_string());
     let error = UdpDriver::bind(&config(&taken.to_string())).unwrap_err();
     assert!(matches!(error, BindError::InUse(address) if address == holder.local_addr()), "{error}");
-    // TEST-NET-3 belongs to no host.
+    // TEST-NET-3 addresses belong to no host.
     let error = UdpDriver::bind(&config("203.0.113.77:0")).unwrap_err();
     assert!(matches!(error, BindError::NotLocal(_)), "{error}");
 }

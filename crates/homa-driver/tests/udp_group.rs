@@ -11,7 +11,7 @@ fn group(bind: &str, count: u32) -> Vec<UdpDriver> {
     UdpDriver::bind_group(&config, count).unwrap()
 }
 
-/// The shortest packet with an id.
+/// Returns the shortest packet with an ID.
 fn packet(id: u64, length: usize) -> Vec<u8> {
     let mut bytes = message(length, id as u8);
     bytes[20..28].copy_from_slice(&id.to_be_bytes());

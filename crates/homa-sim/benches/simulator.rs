@@ -1,4 +1,4 @@
-//! The cost of an event, and a small complete run: `cargo bench -p homa-sim`.
+//! The cost of an event, and of a small complete run: `cargo bench -p homa-sim`.
 
 use std::hint::black_box;
 
@@ -7,11 +7,11 @@ use homa_proto::{MS, Time, US};
 use homa_sim::{ClusterConfig, EventQueue, TransportConfig};
 use homa_workload::Workload;
 
-/// Number of events in the queue: about that of 144 hosts under load.
+/// Number of events in the queue: about as many as with 144 hosts under load.
 const WAITING: u64 = 2_000;
 
-/// Each event that is taken out schedules another one, mostly within microseconds and sometimes within
-/// milliseconds, as a network does.
+/// Each event that is removed schedules another one, usually within microseconds and sometimes within
+/// milliseconds, as in a network.
 fn queue(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("event queue");
     group.throughput(Throughput::Elements(1));
@@ -23,7 +23,7 @@ fn queue(criterion: &mut Criterion) {
         let mut random = 1u64;
         bencher.iter(|| {
             let (at, event) = queue.pop().expect("it is never empty");
-            // A linear congruential generator (Knuth): cheap compared with what is measured.
+            // A linear congruential generator (Knuth), which is cheap compared with what is measured.
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let far = (random >> 60) == 0;
             let delay_ns = (random >> 33) % if far { 5 * MS } else { 3 * US };

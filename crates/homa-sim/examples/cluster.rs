@@ -1,5 +1,5 @@
-//! A run of the cluster, for profiles: `cargo run --release -p homa-sim --example cluster -- WORKLOAD LOAD MS
-//! [TRANSPORT [DRAIN_MS [HOSTS]]]`.
+//! A run of the cluster, for profiling: `cargo run --release -p homa-sim --example cluster -- WORKLOAD LOAD
+//! MS [TRANSPORT [DRAIN_MS [HOSTS]]]`.
 use std::ops::ControlFlow;
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ fn main() {
     }
     if let Some(hosts) = args.get(5) {
         config.hosts = hosts.parse().expect("a number of hosts");
-        // First contacts between all hosts would be most of a short run.
+        // First contacts between all hosts would take up most of a short run.
         config.acquaint = config.hosts <= 256;
     }
     config.warm_up_ns = config.duration_ns / 5;

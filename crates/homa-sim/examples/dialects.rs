@@ -56,7 +56,7 @@ struct Options {
 }
 
 impl Options {
-    /// `None`: help was requested.
+    /// Parses the arguments; `None`: help was requested.
     fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Options>, String> {
         let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
         let mut options = Options { seeds: 0..16, calls: 400, at_once: 4, threads, json: None, out: None };
@@ -104,7 +104,7 @@ struct Pairing {
 }
 
 impl Pairing {
-    /// In the order of the table.
+    /// Returns all pairings, in the order of the table.
     fn all() -> Vec<Pairing> {
         let mut all = Vec::new();
         for bytes in PAIR_SIZES {
@@ -117,7 +117,7 @@ impl Pairing {
 
     fn run(self, options: &Options, seed: u64) -> PairReport {
         let Pairing { client, server, bytes, loss } = self;
-        // The seed chooses the IP version and the behaviours that are not known of the kernels.
+        // The seed determines the IP version and the unknown behaviours of the kernels.
         let plan = pair_plan(seed);
         run_pair(PairPlan {
             client,
@@ -169,7 +169,7 @@ struct Row {
     loss_percent: f64,
     calls: u64,
     completed: u64,
-    /// Requests that a server of ours, or a model kernel, executed more than once.
+    /// Requests that a server (our endpoint's or a model kernel's) executed more than once.
     executed_again: u64,
     client_resends_per_rpc: Figure,
     server_resends_per_rpc: Figure,
@@ -241,7 +241,7 @@ const HEAD: [&str; 10] = [
     "longest, ms",
 ];
 
-/// The reports of all seeds, for each pairing of the table.
+/// Returns the reports of all seeds, for each pairing in the table.
 fn run_all(options: &Options, pairings: &[Pairing]) -> Vec<Vec<PairReport>> {
     let seeds: Vec<u64> = options.seeds.clone().collect();
     let jobs = pairings.len() * seeds.len();
@@ -254,7 +254,7 @@ fn run_all(options: &Options, pairings: &[Pairing]) -> Vec<Vec<PairReport>> {
         for _ in 0..options.threads {
             scope.spawn(|| {
                 loop {
-                    // Long runs are last in the table and begin first, so that no thread ends long before
+                    // Long runs are last in the table and start first, so that no thread finishes long before
                     // the others.
                     let Some(job) = jobs.checked_sub(next.fetch_add(1, Ordering::Relaxed) + 1) else {
                         return;

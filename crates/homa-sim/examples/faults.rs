@@ -1,5 +1,5 @@
 //! W3 without a limit on message sizes over a network that loses, duplicates and reorders, for many seeds:
-//! every RPC must be answered once, with correct bytes, be run at most once, and leave no state.
+//! every RPC must be answered once, with correct bytes, be executed at most once, and leave no state.
 //!
 //! `cargo run --release -p homa-sim --example faults -- --seeds 0..50 --rpcs 100000`
 
@@ -96,7 +96,7 @@ fn parse<T: FromStr>(name: &str, value: &str) -> Result<T, String> {
     value.parse().map_err(|_| format!("{name}: {value} is no such number"))
 }
 
-/// Runs one seed and prints its result; returns false on failure.
+/// Runs one seed and prints its result. Returns false on failure.
 fn report(options: &Options, seed: u64) -> bool {
     // Corrupted payload cannot be checked; this only checks for panics and leftover state.
     let corrupting = options.faults.corruption > 0.0;

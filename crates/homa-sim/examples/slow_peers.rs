@@ -1,10 +1,10 @@
-//! Calls to model kernels whose server takes milliseconds: RESENDs per RPC, and how long a call takes that
+//! Calls to model kernels whose server takes milliseconds: RESENDs per RPC, and the duration of a call that
 //! has lost a packet.
 //!
 //! `cargo run --release -p homa-sim --example slow_peers`
 //!
-//! The last column is the duration of one call whose request is lost after half of all calls, where no other
-//! packet is lost.
+//! The last column is the duration of a single call whose request is lost, made after half of all calls, when
+//! no other packet is lost.
 
 use std::process::ExitCode;
 
@@ -27,7 +27,7 @@ const SERVERS: [(&str, u64, u64); 6] = [
     ("20 to 40 ms", 20_000, 20_000),
 ];
 const AT_ONCE: [u32; 2] = [1, 8];
-/// Thousandths of the packets that are lost.
+/// Fractions of packets that are lost, in thousandths.
 const LOSSES: [u32; 4] = [0, 2, 20, 100];
 
 fn plan(seed: u64, kernel: Kernel, (service, spread): (u64, u64), at_once: u32) -> PairPlan {
@@ -46,7 +46,7 @@ fn plan(seed: u64, kernel: Kernel, (service, spread): (u64, u64), at_once: u32) 
     }
 }
 
-/// The reports of all seeds and kernels, as one.
+/// Returns the combined report of all seeds and kernels.
 fn total(server: (u64, u64), at_once: u32, change: impl Fn(&mut PairPlan)) -> PairReport {
     let mut sum = PairReport::default();
     for kernel in [Kernel::One, Kernel::Two, Kernel::Three] {

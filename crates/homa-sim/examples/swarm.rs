@@ -1,4 +1,4 @@
-//! Runs the swarm for many seeds: a range, or random ones, once or until stopped.
+//! Runs the swarm for many seeds: a range, or random seeds, once or until stopped.
 //!
 //! `cargo run --release -p homa-sim --example swarm -- --forever`
 
@@ -52,7 +52,7 @@ struct Options {
 }
 
 impl Options {
-    /// `None`: help was requested.
+    /// Parses the arguments; `None`: help was requested.
     fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Options>, String> {
         let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
         let swarm = SwarmOptions { check_every: 1, ..SwarmOptions::default() };
@@ -94,7 +94,7 @@ impl Options {
         Ok(Some(options))
     }
 
-    /// The command that repeats the run of one seed exactly.
+    /// Returns the command that repeats the run of one seed exactly.
     fn replay(&self, seed: u64) -> String {
         format!(
             "cargo run --release -p homa-sim --example swarm -- --seeds {seed}..{} --turmoil-ms {} --check {}{}{} --verbose",
@@ -106,7 +106,7 @@ impl Options {
         )
     }
 
-    /// The problems of a seed. The results of pairings are added to `table`.
+    /// Returns the problems of a seed. The results of pairings are added to `table`.
     fn problems(&self, seed: u64, table: &Mutex<Table>) -> Vec<String> {
         if self.dialects {
             let (plan, report) = pair_swarm(seed);
@@ -126,7 +126,7 @@ impl Options {
         report.problems
     }
 
-    /// Runs a seed; returns its problems, if there are any.
+    /// Runs a seed. Returns its problems, if any, as the error.
     fn run(&self, seed: u64, table: &Mutex<Table>) -> Result<(), String> {
         let problems = match catch_unwind(AssertUnwindSafe(|| self.problems(seed, table))) {
             Ok(problems) => problems,
@@ -143,7 +143,7 @@ impl Options {
     }
 }
 
-/// Random seeds, derived from the time: a range of a million for each second.
+/// Returns the start of a range of random seeds, derived from the time: a range of a million for each second.
 fn fresh_base() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     now.as_micros() as u64
@@ -214,7 +214,7 @@ impl Progress {
                 return;
             }
             if let Err(problem) = options.run(seed, &self.table) {
-                println!("{problem}"); // One message, so that threads do not mix theirs.
+                println!("{problem}"); // Printed in one call, so that threads do not interleave their output.
                 self.failed.fetch_add(1, Ordering::Relaxed);
                 self.stop.fetch_or(options.stop_at_failure, Ordering::Relaxed);
             }

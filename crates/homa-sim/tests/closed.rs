@@ -15,8 +15,8 @@ const OVERHEAD: u32 = 66;
 /// Homa's packets over UDP at MTU 1500.
 const PACKET: u32 = 1_472;
 
-/// A rack of slow links as `homa rack` builds it, on which every host has 16 open RPCs of W4. A port queues
-/// this many full packets.
+/// Returns a rack of slow links as built by `homa rack`, on which every host has 16 open RPCs of W4. A port
+/// queues this many full packets.
 fn rack(hosts: usize, mbps: u64, port_packets: u64) -> ClusterConfig {
     let header = DATA_HEADER_LEN as u32;
     let workload = Workload::named("w4").unwrap().truncated(1_000_000).unwrap();
@@ -50,7 +50,7 @@ fn run(transport: &TransportConfig, cluster: &ClusterConfig) -> ClusterReport {
     transport.run(cluster.clone(), &mut |_| ControlFlow::Continue(()))
 }
 
-/// Runs Homa with this many granted packets, or as many as the settings for this link and port permit.
+/// Runs Homa with this many granted packets, or with as many as the settings for this link and port permit.
 fn homa(cluster: &ClusterConfig, granted: Option<u32>) -> ClusterReport {
     let Buffer::Ports { bytes } = cluster.switch.buffer else { panic!("a port has bytes of its own") };
     let mbps = (cluster.link.rate_bps / 1_000_000) as u32;
@@ -74,7 +74,7 @@ fn the_next_message_begins_where_one_ends() {
         cluster.exchange = exchange;
         for name in TransportConfig::NAMES {
             let report = run(&TransportConfig::named(name, &cluster).unwrap(), &cluster);
-            // RPCs open at the end, except for some that have waited since before the measured time.
+            // RPCs still open at the end, apart from a few outstanding since before the measured time.
             let at_a_time = 16 * cluster.hosts as u64;
             let left = report.started - report.delivered;
             assert!((at_a_time / 2..=at_a_time).contains(&left), "{name} {exchange:?}: {left} are left");

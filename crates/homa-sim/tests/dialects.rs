@@ -37,7 +37,7 @@ fn every_pairing_completes_and_asks_for_nothing_that_was_not_lost() {
 // DIALECT-3, DIALECT-5
 #[test]
 fn a_change_of_kernel_loses_no_call_and_costs_about_one_interval() {
-    // One RESEND interval of ours, one of the kernel's, and the exchange itself.
+    // One RESEND interval of our endpoint, one of the kernel's, and the exchange itself.
     const MOST_NS: u64 = 12_000_000;
     for (before, after) in KERNELS.into_iter().flat_map(|one| KERNELS.map(|other| (one, other))) {
         for is_server in [true, false] {
@@ -55,7 +55,7 @@ fn a_change_of_kernel_loses_no_call_and_costs_about_one_interval() {
     }
 }
 
-/// Calls of one packet to a kernel whose server takes 1 to 10 ms.
+/// Makes single-packet calls to a kernel whose server takes 1 to 10 ms.
 fn calls_to_slow(kernel: Kernel, at_once: u32, loss: u32) -> PairReport {
     let quirks = Quirks { service_ns: 1_000_000, service_spread_ns: 9_000_000, ..Quirks::default() };
     let (client, server) = (Speaker::Ours, Speaker::Kernel(kernel));

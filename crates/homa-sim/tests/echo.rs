@@ -8,7 +8,8 @@ use homa_workload::Workload;
 
 #[test]
 fn messages_of_every_interesting_length_come_back_right_to_the_byte() {
-    // Lengths near one packet (1424 B of payload), near the unscheduled limit (40,000 B), and far above.
+    // Lengths close to one packet (1424 B of payload), close to the unscheduled limit (40,000 B), and far
+    // above.
     let lengths = [
         1, 2, 7, 8, 9, 100, 1_423, 1_424, 1_425, 2_848, 2_849, 39_999, 40_000, 40_001, 41_425, 130_000,
         999_999, 1_000_000,
@@ -34,7 +35,7 @@ fn an_unloaded_short_rpc_takes_two_crossings_and_no_more() {
     network.run_for(MS);
     call(&mut network, 0, 1, 7, 100);
     settle(&mut network, SEC);
-    // 222 bytes at 25 Gbit/s take 72 ns, then 500 ns of wire and 500 ns of host; twice.
+    // 222 bytes at 25 Gbit/s take 72 ns, then 500 ns on the wire and 500 ns in the host; twice.
     assert_eq!(network.host(0).app().answered_at(7).as_ns(), MS + 2 * (72 + 500 + 500));
 }
 

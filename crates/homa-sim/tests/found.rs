@@ -1,4 +1,4 @@
-//! Regression tests of what the swarm found.
+//! Regression tests for defects that the swarm found.
 
 use super::common::{self, Answer, PORT, Peer, call, config, network, settle};
 use homa_proto::wire::{self, Body, Common, Incarnation, PacketType, UnknownReason};
@@ -27,8 +27,8 @@ fn a_call_to_a_restarted_server_survives_that_its_cutoffs_answer_first() {
 
 #[test]
 fn a_full_table_of_peers_lets_go_of_those_whose_time_has_passed() {
-    // PEER-11, AMO-5: neither the acknowledgement for a crashed server nor expired ids keep a peer's state
-    // for ever.
+    // PEER-11, AMO-5: neither the acknowledgement for a crashed server nor expired IDs keep a peer's state
+    // forever.
     let mut config = config(1, 3);
     config.protocol.max_peers = 1;
     let mut network = network(config);
@@ -39,7 +39,7 @@ fn a_full_table_of_peers_lets_go_of_those_whose_time_has_passed() {
     call(&mut network, 0, 2, 1, 100);
     settle(&mut network, 60 * SEC);
     network.run_for(60 * SEC);
-    // The third host was a server and remembers this. Now it calls another host.
+    // The third host has been a server, and remembers this. Now it calls another host.
     network.restart(1);
     call(&mut network, 2, 1, 0, 100);
     settle(&mut network, 60 * SEC);
@@ -67,8 +67,8 @@ fn a_budget_below_the_least_increment_is_still_granted() {
 
 #[test]
 fn what_a_silent_sender_owes_counts_with_its_next_grant() {
-    // GRANT-5: the invariant checker compares the granted and not received bytes with the budget after each
-    // step.
+    // GRANT-5: after each step, the invariant checker compares the granted but not yet received bytes with
+    // the budget.
     let mut config = config(1, 3);
     let protocol = Config { window: 50_000, max_incoming: 20_000, unsched_bytes: 1_000, ..config.protocol };
     config.protocol = Config { grant_fifo_fraction: 0, min_grant_increment: 1, ..protocol };

@@ -1,4 +1,4 @@
-//! A hostile peer: forged ids, ports, lengths and addresses, grants beyond the message, acknowledgements for
+//! A hostile peer: forged IDs, ports, lengths and addresses, grants beyond the message, acknowledgements for
 //! RPCs of other hosts, and first packets from many addresses. Memory stays within the configured bounds, and
 //! the RPCs of all other hosts continue.
 
@@ -12,7 +12,7 @@ use rand_pcg::Pcg64;
 const SERVER: usize = 0;
 const CLIENTS: std::ops::Range<usize> = 1..4;
 const ATTACKER: usize = 4;
-/// Addresses from here on belong to no host.
+/// Addresses from here on do not belong to any host.
 const FORGED: usize = 1_000;
 /// Time between two calls of each client.
 const CALL_EVERY_NS: u64 = 20 * US;
@@ -41,7 +41,7 @@ fn data(length: u32, offset: u32) -> Body {
     })
 }
 
-/// One forged packet, and its source address. `known` is the client's id of an RPC of another host.
+/// Makes a forged packet, and its source address. `known` is the client's ID of an RPC of another host.
 fn forge(rng: &mut Pcg64, known: u64) -> (usize, Vec<u8>) {
     let stranger = rng.random_range(FORGED..1 << 23);
     let client = rng.random_range(CLIENTS);
@@ -55,16 +55,16 @@ fn forge(rng: &mut Pcg64, known: u64) -> (usize, Vec<u8>) {
         // First packets of long messages.
         0..5 => (stranger, id, data(1_000_000, 0), payload),
         5 => (stranger, id, data(rng.random_range(1_001..1 << 31), rng.random_range(0..1_000)), payload),
-        // Whole requests, which are executed.
+        // Complete requests, which are executed.
         6 => (stranger, id, data(payload, 0), payload),
-        // Packets of RPCs of other hosts, of either side, from a wrong address.
+        // Packets for RPCs of other hosts, from either side, with a wrong source address.
         7 => (stranger, known, data(1_000_000, 40_000), payload),
         8 => (stranger, known | 1, data(100, 0), 100),
         9 => (stranger, known, Body::Grant(Grant { offset: i32::MAX as u32, priority: 7 }), 0),
         10 => (stranger, known, Body::Ack(acks), 0),
         11 => (stranger, known, Body::RpcUnknown(UnknownReason::Unknown), 0),
         12 => (stranger, known, Body::Resend(Resend { offset: 0, length: None, priority: 7 }), 0),
-        // Packets from an honest client's address, for RPCs that it does not have.
+        // Packets from an honest client's address, for RPCs that the client does not have.
         13 => (client, id, Body::Ack(AckList::new()), 0),
         14 => (client, id, Body::Resend(Resend { offset: 0, length: None, priority: 7 }), 0),
         // Arbitrary packets.
@@ -90,7 +90,7 @@ fn forge(rng: &mut Pcg64, known: u64) -> (usize, Vec<u8>) {
 
 /// Results of the honest clients' RPCs.
 struct Outcome {
-    /// Sorted round-trip times in nanoseconds: of all RPCs, and of those below 3,000 bytes.
+    /// Sorted round-trip times in nanoseconds: of all RPCs, and of RPCs below 3,000 bytes.
     rtts_ns: Vec<u64>,
     short_rtts_ns: Vec<u64>,
     server: Stats,
@@ -100,7 +100,7 @@ fn p99(ascending: &[u64]) -> u64 {
     ascending[ascending.len() * 99 / 100]
 }
 
-/// Runs honest calls, one of each client every 20 us, with a forged packet every `forged_every_ns`, if that
+/// Makes one honest call from each client every 20 us, with a forged packet every `forged_every_ns` if that
 /// is set.
 fn run(seed: u64, forged_every_ns: Option<u64>) -> Outcome {
     let mut config = NetworkConfig { check_every: 500, ..NetworkConfig::new(seed, 5) };
@@ -110,7 +110,7 @@ fn run(seed: u64, forged_every_ns: Option<u64>) -> Outcome {
     let mut rng = Pcg64::seed_from_u64(seed);
     let mut sizes = Pcg64::seed_from_u64(seed);
     let mut known = 2;
-    // The second call of each client acknowledges its first, by which the server verifies the client.
+    // The second call of each client acknowledges its first call, which verifies the client to the server.
     for cookie in [CALLS, CALLS + 1] {
         for client in CLIENTS {
             call(&mut network, client, SERVER, cookie, 100);
@@ -122,7 +122,7 @@ fn run(seed: u64, forged_every_ns: Option<u64>) -> Outcome {
     for cookie in 0..CALLS {
         let until = begin + (cookie + 1) * CALL_EVERY_NS;
         for client in CLIENTS {
-            // Mostly short; one in fifty needs many grants.
+            // Usually short; one in fifty needs many grants.
             let length = if sizes.random_range(0..50) == 0 { 150_000 } else { sizes.random_range(1..3_000) };
             starts.push(network.now());
             let rpc: RpcKey = call(&mut network, client, SERVER, cookie, length);
@@ -203,7 +203,7 @@ fn a_flood_of_forged_packets_breaks_no_bound_and_the_others_go_on() {
 
 #[test]
 fn an_unverified_peer_is_served_in_a_flood_of_first_packets() {
-    // LIMIT-9: a peer that continues to send is not the longest silent one.
+    // LIMIT-9: a peer that continues to send is not the one that has been silent longest.
     let mut config = NetworkConfig { check_every: 100, ..NetworkConfig::new(3, 5) };
     config.protocol = protocol(config.protocol);
     let mut network = Network::new(config, |_| Peer::new(Answer::Echo));

@@ -11,7 +11,7 @@ fn run(incast: &Incast) -> IncastReport {
     report
 }
 
-/// Checks for 2 x the ideal without a storm when cold, and 1.3 x without drops when warm.
+/// Checks for 2 x the ideal without a storm of RESENDs when cold, and for 1.3 x without drops when warm.
 fn assert_tamed(incast: &Incast) {
     let report = run(incast);
     assert!(report.ratio(0) <= 2.0, "cold:\n{report}");
@@ -44,7 +44,8 @@ fn short_requests_that_were_all_unscheduled_are_limited_the_next_time() {
     }
 }
 
-// INCAST-6: more senders than the buffer holds packets, so that none of some senders' packets arrive.
+// INCAST-6: there are more senders than the buffer has room for packets, so that from some senders no packet
+// arrives.
 #[test]
 fn senders_of_which_nothing_arrived_do_not_fill_the_queue_again() {
     let report = run(&Incast { rounds: 2, senders: 300, ..Incast::new(1, IncastKind::Requests) });

@@ -1,4 +1,4 @@
-//! All tests of this crate that need no separate program, so that only one program is linked.
+//! All tests of this crate that need no separate program, linked as one program.
 
 mod closed;
 mod common;

@@ -1,7 +1,7 @@
-//! Every packet of a simulated network passes the checks of what the kernel requires, which `homa-proto`'s
-//! test of the same name explains.
+//! Checks that every packet of a simulated network meets the kernel's requirements, which `homa-proto`'s test
+//! of the same name explains.
 //!
-//! A capture here has decoded packets, which are encoded again for the checks. The other test checks the
+//! A capture here contains decoded packets, which are encoded again for the checks. The other test checks the
 //! original bytes.
 
 use super::validator::Validator;
@@ -11,7 +11,7 @@ use homa_workload::Workload;
 
 const HOSTS: usize = 4;
 
-/// Runs a load in which every host is client and server, and returns the number of checked packets by type.
+/// Runs a load in which every host is both client and server. Returns the number of checked packets by type.
 fn check_all(seed: u64, incarnation: u64, faults: FaultProfile, workload: &Workload, rpcs: u64) -> [u64; 10] {
     let mut network = NetworkConfig { faults, capture: true, ..NetworkConfig::new(seed, HOSTS) };
     network.protocol.incarnation = incarnation;
@@ -53,7 +53,7 @@ fn every_packet_under_a_load_with_faults() {
     let mut sum = [0; 10];
     for seed in 0..6 {
         let faults = FaultProfile::uniform([0.0, 0.02, 0.1][seed as usize % 3]);
-        // In half of the runs, hosts take each other for kernels.
+        // In half of the runs, the hosts treat each other as kernels.
         let checked = check_all(seed, seed / 3, faults, &w3, 600);
         sum.iter_mut().zip(checked).for_each(|(sum, count)| *sum += count);
     }

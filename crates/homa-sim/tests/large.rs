@@ -15,7 +15,7 @@ fn messages_above_a_megabyte_pass_between_own_peers() {
     settle(&mut network, 10 * SEC);
     assert_eq!(network.host(0).app().responses[0].2, 20_000_000);
     let took_ns = network.host(0).app().answered_at(1).as_ns();
-    // 20 MB at 25 Gbit/s with headers are 6.95 ms, there and back 13.9 ms.
+    // 20 MB at 25 Gbit/s with headers take 6.95 ms, and 13.9 ms in both directions.
     assert!(took_ns < 16_000_000, "{took_ns} ns: the link was not kept busy");
 }
 

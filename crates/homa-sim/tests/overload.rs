@@ -1,4 +1,4 @@
-//! More load than the network's capacity: goodput stays at its peak.
+//! A load above the network's capacity: goodput stays at its peak.
 
 use homa_proto::{MS, Time};
 use homa_sim::{Load, NetworkConfig, PayloadMode, Report, Simulation, SimulationConfig, Topology};
@@ -6,13 +6,14 @@ use homa_workload::Workload;
 
 const INTERVAL_NS: u64 = 5 * MS;
 
-/// Goodput of the best and of the worst interval, without the first and the last, which are partial.
+/// Returns the goodput of the best and of the worst interval, excluding the first and the last, which are
+/// partial.
 fn peak_and_trough(report: &Report, intervals: usize) -> (u64, u64) {
     let whole = &report.goodput_bytes[1..intervals - 1];
     (whole.iter().copied().max().unwrap_or_default(), whole.iter().copied().min().unwrap_or_default())
 }
 
-/// Two clients and one server at 10 Gbit/s, whose pacer knows the rate.
+/// Returns two clients and one server at 10 Gbit/s, whose pacer knows the rate.
 fn network(seed: u64) -> NetworkConfig {
     let mut network = NetworkConfig::new(seed, 3);
     network.topology = Topology::Switch { delay_ns: 250 };
@@ -36,13 +37,13 @@ fn two_clients_with_hundreds_of_throttled_short_rpcs_do_not_collapse() {
     assert_eq!(report.problems(), Vec::<String>::new(), "{report}");
     let (peak, trough) = peak_and_trough(&report, 20);
     assert!(trough * 100 >= peak * 95, "{trough} of {peak} bytes: {:?}", report.goodput_bytes);
-    // 1,122 bytes on the wire for 1,000 of payload, there and back: 2 x 8.9 Gbit/s at most.
+    // 1,122 bytes on the wire per 1,000 of payload, in both directions: 2 x 8.9 Gbit/s at most.
     let most = 2 * INTERVAL_NS * 10 / 8 * 1_000 / 1_122;
     assert!(peak * 100 >= most * 90, "the best interval has {peak} of {most} bytes");
 }
 
-/// Mean goodput of the second half of 200 ms, in bytes per interval, if two clients together offer this share
-/// of the link's capacity of ShortLong.
+/// Returns the mean goodput of the second half of 200 ms, in bytes per interval, if two clients together
+/// offer this percentage of the link's capacity, with ShortLong.
 fn shortlong_goodput(percent: u32) -> u64 {
     let load = Load {
         clients: 0..2,

@@ -26,8 +26,8 @@ fn a_server_that_restarts_ends_the_open_rpcs_at_once() {
     network.restart(1);
     network.host_mut(0).app_mut().answer = Answer::Echo;
     network.host_mut(1).app_mut().answer = Answer::Echo;
-    // The first packet of the new incarnation shows the restart: here one to a client at the restarted host,
-    // long before any RESEND.
+    // The first packet of the new incarnation shows the restart. Here it goes to a client at the restarted
+    // host, long before any RESEND.
     network.act(1, |_, host| host.call(0, PORT, 100, CallOptions::default())).unwrap().unwrap();
     network.run_for(MS);
     call(&mut network, 0, 1, 3, 100);
@@ -74,8 +74,8 @@ fn a_client_that_restarts_frees_its_requests_and_is_served_again() {
 #[test]
 fn a_packet_of_an_earlier_life_changes_nothing() {
     let mut network = silent_network(2);
-    // A request of the first incarnation is delayed by 50 ms in the network. The second incarnation sends
-    // packets before it arrives.
+    // The network delays a request of the first incarnation by 50 ms. The second incarnation sends packets
+    // before the request arrives.
     let delayed =
         FaultProfile { reordering: 1.0, reordering_delay_ns: (50 * MS, 50 * MS), ..FaultProfile::default() };
     network.set_faults(delayed);
@@ -149,7 +149,7 @@ fn a_thousand_rpcs_to_a_lost_server_ask_at_a_bounded_rate() {
     let resends = sent(&network, PacketType::Resend);
     assert!(resends.len() <= 20_000, "{}", resends.len());
     let spacing_ns = homa_proto::Config::default().resend_spacing_ns;
-    // After a pause a burst of 16 may be sent at once.
+    // After a pause, a burst of 16 may be sent at once.
     for window in resends.windows(100) {
         let span_ns = window[99].0.at.since(window[0].0.at);
         assert!(span_ns >= (99 - 17) * spacing_ns, "a hundred RESENDs within {span_ns} ns");
@@ -191,7 +191,7 @@ fn a_response_that_waits_long_for_grants_is_not_given_up() {
     config.protocol.grant_fifo_fraction = 0;
     config.protocol.max_message = 2_000_000;
     let mut network = network(config);
-    // Shorter responses of another server take all grants for two seconds. Each takes 7.8 ms of the link.
+    // Shorter responses of another server take all grants for two seconds. Each takes 7.8 ms of link time.
     network.host_mut(2).app_mut().answer = Answer::Fixed(Reply::Now(900_000));
     network.host_mut(1).app_mut().answer = Answer::Fixed(Reply::Now(2_000_000));
     for cookie in 0..300 {
@@ -287,8 +287,8 @@ fn an_icmp_report_ends_rpcs_and_forgets_no_finished_request() {
     network.set_faults(FaultProfile::default());
     let ran = network.host(1).app().requests.len();
     assert!(ran > 0);
-    // The client's host reports once that its port is closed, or an attacker forges this. Then the duplicates
-    // arrive.
+    // The client's host once reports that its port is closed, or an attacker forges such a report. Then the
+    // duplicates arrive.
     network.act(1, |_, host| {
         let now = host.now();
         host.endpoint().peer_unreachable(now, homa_sim::host_address(0), Unreachable::Peer { rpc_id: None });
@@ -304,7 +304,8 @@ fn report(network: &mut Network<Peer>, host: usize, about: usize, report: Unreac
     });
 }
 
-/// RPCs of the first host to the second, and those that failed when the network reported this.
+/// Starts RPCs from the first host to the second, and returns those that failed when the network made this
+/// report.
 fn failed_after(config: NetworkConfig, told: fn(Option<u64>) -> Unreachable) -> Vec<(u64, RpcError)> {
     let mut network = network(config);
     network.run_for(MS);
@@ -328,7 +329,7 @@ fn failed_after(config: NetworkConfig, told: fn(Option<u64>) -> Unreachable) -> 
 
 #[test]
 fn a_refused_port_ends_the_rpcs_to_it_that_were_open_and_no_others() {
-    // PEER-4, in the portions of ABORT-4.
+    // PEER-4, with RPCs ended in batches as in ABORT-4.
     for reap_limit in [1, 7, 64] {
         let mut config = config(1, 2);
         config.protocol.reap_limit = reap_limit;
@@ -387,7 +388,7 @@ fn a_delayed_duplicate_of_a_finished_request_does_not_run_again() {
     assert!(network.host(1).endpoint().unwrap().stats().drop_finished > 0);
 }
 
-/// A packet of a kernel client, which has no incarnation.
+/// Makes a packet of a kernel client, which has no incarnation.
 fn kernel_packet(id: u64, body: Body, payload: &[u8]) -> Vec<u8> {
     let common = Common {
         source_port: 32_768,
@@ -420,7 +421,7 @@ fn a_kernel_client_that_reboots_and_begins_at_id_two_again_is_served() {
     config.payload = PayloadMode::LengthOnly;
     let lifetime_ns = config.protocol.max_packet_lifetime_ns;
     let mut network = network(config);
-    // Host 0 is not one of our endpoints: its packets are made here.
+    // Host 0 does not run our endpoint: its packets are made here.
     network.crash(0);
     let ack = || kernel_packet(2, Body::Ack(wire::AckList::new()), &[]);
     network.inject(0, 1, 7, kernel_request(2, 100));
@@ -428,7 +429,8 @@ fn a_kernel_client_that_reboots_and_begins_at_id_two_again_is_served() {
     network.inject(0, 1, 7, ack());
     network.run_for(MS);
     assert_eq!(network.host(1).app().requests.len(), 1);
-    // The request may be a delayed duplicate, or come from the client after a fast reboot; it does not run.
+    // The request may be a delayed duplicate, or come from the client after a fast reboot. It is not
+    // executed.
     network.inject(0, 1, 7, kernel_request(2, 100));
     network.run_for(MS);
     assert_eq!(network.host(1).app().requests.len(), 1);
@@ -453,7 +455,7 @@ fn a_kernel_client_that_repeats_a_request_in_hand_is_served_once() {
         network.run_for(MS);
     }
     assert_eq!(network.host(1).app().requests.len(), 1);
-    // Its resends are answered with the response.
+    // The client's RESENDs are answered with the response.
     let resend = Body::Resend(wire::Resend { offset: 0, length: None, priority: 6 });
     network.inject(0, 1, 7, kernel_packet(2, resend, &[]));
     network.run_for(MS);
@@ -471,7 +473,7 @@ fn a_new_life_may_use_the_id_of_a_request_of_the_old_one_at_once() {
     config.payload = PayloadMode::LengthOnly;
     let mut network = Network::new(config, |_| Peer::new(Answer::Fixed(Reply::Never)));
     network.crash(0);
-    // Our endpoints do not do this, since ids begin at a random number. An attacker may.
+    // Our endpoints do not do this, since IDs begin at a random number. An attacker may.
     let host_zero_says = |network: &mut Network<Peer>, life: u64| {
         let mut request = kernel_request(2, 100);
         let incarnation = Incarnation::new(life);
@@ -514,7 +516,8 @@ fn a_late_rpc_unknown_does_not_end_an_rpc_whose_response_arrives() {
     call(&mut network, 0, 1, 4, 100);
     network.run_for(50 * US);
     assert!(network.host(0).stored_bytes() > 0, "the response has begun");
-    // The server's answer to a RESEND that arrived before the request, delayed by the network until now.
+    // The server's answer to a RESEND that arrived before the request, which the network has delayed until
+    // now.
     let request = sent(&network, PacketType::Data)[0].1.common;
     let common = Common {
         source_port: request.dest_port,

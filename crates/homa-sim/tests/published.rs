@@ -1,14 +1,14 @@
 //! Compares the simulator with the published slowdowns of Homa, pFabric and the oracle: W2 and W4 at 80 %
-//! load in the network of the SIGCOMM 2018 paper, with Homa's settings of the paper.
+//! load in the network of the SIGCOMM 2018 paper, with Homa's settings from the paper.
 //!
-//! The published rows are finer than the samples of a run allow. They are combined into 20 bins of about
-//! equal numbers of messages. In each bin the medians and 99th percentiles of the rows are averaged by their
-//! share of the messages, the published ones and ours alike.
+//! The published rows are finer than the samples of a run allow. They are combined into 20 bins with
+//! approximately equal numbers of messages. In each bin, the medians and 99th percentiles of the rows are
+//! averaged, weighted by their share of the messages, both for the published rows and for ours.
 //!
 //! `cargo test --release -p homa-sim --test published -- --ignored --nocapture` runs the whole comparison
 //! (hours on one core). Its loads are warmed up to steady state, which the reports must confirm, and figures
-//! are means over the seeds 1 to 3. `SEEDS` (such as `SEEDS=4,5`) selects others, and `HOSTS=48`, a multiple
-//! of the 16 of a rack, a smaller network that takes less time.
+//! are means over the seeds 1 to 3. `SEEDS` (such as `SEEDS=4,5`) selects other seeds. `HOSTS=48`, or another
+//! multiple of the 16 hosts per rack, selects a smaller network that takes less time.
 
 use std::ops::ControlFlow;
 
@@ -48,7 +48,7 @@ fn published(transport: &str, workload: &str) -> Vec<Row> {
 #[derive(Clone, Copy, Debug)]
 struct Run {
     seed: u64,
-    /// `None`: as long as the load needs.
+    /// Length of the warm-up; `None`: as long as the load needs.
     warm_up_ms: Option<u64>,
     duration_ms: u64,
     drain_ms: u64,
@@ -56,8 +56,8 @@ struct Run {
 }
 
 impl Run {
-    /// Settings of the whole comparison: in steady state, and drained until less than 0.1 % of the messages
-    /// are missing.
+    /// Returns the settings of the whole comparison: in steady state, and drained until less than 0.1 % of
+    /// the messages are missing.
     fn whole(duration_ms: u64) -> Run {
         Run { seed: 1, warm_up_ms: None, duration_ms, drain_ms: 200, load_basis: LoadBasis::Data }
     }
@@ -84,7 +84,7 @@ impl Run {
     }
 }
 
-/// One bin: published values and ours.
+/// A bin with published values and ours.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bin {
     max_bytes: u32,
@@ -131,7 +131,7 @@ fn bins(rows: &[Row], report: &ClusterReport) -> Vec<Bin> {
 struct Tolerance {
     p50: f64,
     p99: f64,
-    /// Whether a smaller slowdown than the published one is as good: for Homa, which may have improved, but
+    /// Whether a smaller slowdown than the published one also passes: for Homa, which may have improved, but
     /// not for other transports.
     or_better: bool,
 }
@@ -169,8 +169,8 @@ fn within(bins: &[Bin], tolerance: Tolerance) -> usize {
     good
 }
 
-/// Runs it and prints the results. The second value tells whether the run was in steady state and had less
-/// than 0.1 % of its messages unfinished.
+/// Runs the simulation and prints the results. The second value is whether the run was in steady state and
+/// had less than 0.1 % of its messages unfinished.
 fn bins_of(transport: &str, workload: &str, run: Run) -> (Vec<Bin>, bool) {
     let rows = published(transport, workload);
     let report = run.report(transport, workload, &rows);
@@ -203,7 +203,7 @@ fn bins_of(transport: &str, workload: &str, run: Run) -> (Vec<Bin>, bool) {
     (bins, steady.reached && steady.unfinished_share <= 0.001)
 }
 
-/// Runs it, and returns how many of the bins are within the tolerance.
+/// Runs the simulation, and returns how many of the bins are within the tolerance.
 fn compare(transport: &str, workload: &str, run: Run, tolerance: Tolerance, least: u64) -> usize {
     let (bins, _) = bins_of(transport, workload, run);
     let good = within(&bins, tolerance);
@@ -216,7 +216,7 @@ fn assert_messages(bins: &[Bin], least: u64) {
     assert!(bins.iter().all(|bin| bin.count >= least), "too few messages in a bin for its percentiles");
 }
 
-/// Seeds of the whole comparison.
+/// Returns the seeds of the whole comparison.
 fn seeds() -> Vec<u64> {
     let text = std::env::var("SEEDS").unwrap_or_else(|_| "1,2,3".to_owned());
     text.split(',').map(|seed| seed.parse().expect("SEEDS are whole numbers")).collect()
@@ -261,12 +261,12 @@ fn compare_seeds(transport: &str, workload: &str, run: Run, tolerance: Tolerance
 }
 
 const HOMA: Tolerance = Tolerance { p50: 0.1, p99: 0.2, or_better: true };
-/// The published oracle has medians down to 0.93, because its minimum time is longer than ours, below which
-/// there is no slowdown.
+/// The published oracle has medians down to 0.93, because its minimum time is longer than ours. Our slowdowns
+/// are never below 1.
 const OTHERS: Tolerance = Tolerance { p50: 0.15, p99: 0.25, or_better: false };
 
-/// The short form: a bin has too few messages for an exact P99, the run does not wait for the longest, and
-/// the network is not full.
+/// The short form: a bin has too few messages for an exact P99, the run does not wait for the longest
+/// messages, and the network is not full.
 #[test]
 fn w4_is_about_as_published() {
     let tolerance = Tolerance { p50: 0.15, p99: 0.4, ..HOMA };

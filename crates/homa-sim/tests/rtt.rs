@@ -5,7 +5,8 @@ use homa_proto::{Config, PeerInfo, SEC, Time};
 use homa_sim::{Load, NetworkConfig, PayloadMode, Simulation, SimulationConfig, Topology, host_address};
 use homa_workload::Workload;
 
-/// A client's state of its server after a few messages that need grants, over links of this rate and length.
+/// Returns a client's state of its server after a few messages that need grants, over links with this rate
+/// and propagation delay.
 fn measured(link_mbps: u32, propagation_ns: u64) -> (PeerInfo, Config) {
     let mut network = NetworkConfig::new(1, 2);
     network.topology = Topology::Switch { delay_ns: 250 };
@@ -33,8 +34,8 @@ fn each_link_has_its_own_unscheduled_bytes() {
     {
         let (peer, config) = measured(link_mbps, propagation_ns);
         let rtt_ns = peer.rtt_ns.expect("a message of 400 KB needs grants");
-        // A full packet and its grant over two links, with two propagation delays each, the switch twice, and
-        // two hosts.
+        // The time of a full packet and its grant, each over two links: two propagation delays each, the
+        // switch twice, and two hosts.
         assert!((least_rtt_ns..2 * least_rtt_ns).contains(&rtt_ns), "{link_mbps} Mbit/s: {rtt_ns} ns");
         let packet = u64::from(config.max_packet) - DATA_HEADER_LEN as u64;
         let slack = u64::from(config.rtt_slack_packets) * packet;

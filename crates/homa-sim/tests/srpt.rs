@@ -25,7 +25,7 @@ fn a_short_message_overtakes_a_long_one_at_the_sender() {
 #[test]
 fn the_shorter_of_two_messages_in_hand_goes_first() {
     let mut network = network(config(1, 2));
-    // Both are unscheduled and sent at the same time, the longer first.
+    // Both messages are unscheduled and sent at the same time, the longer one first.
     call(&mut network, 0, 1, 1, 38_000);
     call(&mut network, 0, 1, 2, 12_000);
     network.run_for(8 * US);
@@ -49,7 +49,7 @@ fn a_short_message_overtakes_a_long_one_at_the_receiver() {
     assert!(long_ns > 600 * US, "long {long_ns} ns");
 }
 
-/// Ids of the RPCs with grants of `receiver` before the first granted message ended.
+/// Returns the IDs of the RPCs that had grants from `receiver` before the first granted message ended.
 fn granted_before_the_first_end(network: &Network<Peer>, receiver: usize) -> BTreeSet<u64> {
     let mut lengths = BTreeMap::new();
     let mut granted = BTreeSet::new();
@@ -61,7 +61,7 @@ fn granted_before_the_first_end(network: &Network<Peer>, receiver: usize) -> BTr
             }
             Body::Grant(grant) if seen.from == receiver && seen.fate == Fate::Sent => {
                 granted.insert(rpc_id(&packet));
-                // The rest of this message needs no grant, so another one may take its place.
+                // The rest of this message needs no grant, so another message may take its place.
                 if lengths.get(&rpc_id(&packet)) == Some(&grant.offset) {
                     return granted;
                 }
@@ -77,8 +77,8 @@ fn at_most_max_overcommit_messages_are_granted_to() {
     for degree in [1, 2, 4] {
         let mut config = config(1, 13);
         config.protocol.max_overcommit = degree;
-        // Few enough unscheduled bytes that no sender is limited, which would leave half of the budget to
-        // grants.
+        // Few enough unscheduled bytes that no sender is limited, which would leave only half of the budget
+        // for grants.
         config.protocol.unsched_bytes = 10_000;
         config.protocol.grant_fifo_fraction = 0;
         config.link.queue_bytes = 10_000_000;
@@ -113,12 +113,12 @@ fn grants_go_to_the_messages_with_the_fewest_bytes_not_yet_granted() {
     config.link.queue_bytes = 10_000_000;
     let unsched_bytes = config.protocol.unsched_bytes;
     let mut network = Network::new(config, |_| Peer::new(Answer::Fixed(Reply::Now(1))));
-    // Longest first, so that the order of arrival differs from that of SRPT.
+    // Longest first, so that the order of arrival differs from SRPT order.
     for from in 1..9 {
         call(&mut network, from, 0, from as u64, 900_000 - 100_000 * from as u32);
     }
     settle(&mut network, SEC);
-    // Ungranted bytes of each request that host 0 knows, by id. Each is from another peer.
+    // Ungranted bytes of each request that host 0 knows, by ID. Each request is from a different peer.
     let mut ungranted = BTreeMap::new();
     let mut lengths = BTreeMap::new();
     let mut grants = 0;
@@ -132,7 +132,7 @@ fn grants_go_to_the_messages_with_the_fewest_bytes_not_yet_granted() {
             }
             Body::Grant(grant) if seen.from == 0 && seen.fate == Fate::Sent => {
                 grants += 1;
-                // Lengths within a sixteenth may count as equal.
+                // Lengths within a sixteenth of each other may count as equal.
                 let clearly_shorter = ungranted
                     .values()
                     .filter(|&&other| other > 0 && other + other / 16 < ungranted[&id])
@@ -158,14 +158,14 @@ fn granted_and_not_received_bytes_stay_within_max_incoming() {
         call(&mut network, from, 0, from as u64, 500_000);
     }
     settle(&mut network, SEC);
-    // Bytes that host 0 has granted, and received bytes of each message. Unscheduled bytes count from the
+    // Bytes that host 0 has granted, and bytes received of each message. Unscheduled bytes count from the
     // first packet on.
     let (mut granted, mut received) = (BTreeMap::<u64, u64>::new(), BTreeMap::<u64, u64>::new());
     for seen in network.captured() {
         let Some(packet) = seen.packet else { continue };
         let id = rpc_id(&packet);
         match packet.body {
-            // Only requests: host 0 as a server.
+            // Only requests count: host 0 is the server.
             Body::Data(data) if seen.to == 0 && seen.fate == Fate::Delivered => {
                 granted.entry(id).or_insert(u64::from(data.message_length.min(10_000)));
                 *received.entry(id).or_default() += u64::from(packet.payload_len);
@@ -176,7 +176,7 @@ fn granted_and_not_received_bytes_stay_within_max_incoming() {
                 let outstanding: u64 =
                     granted.iter().map(|(id, end)| end - received.get(id).copied().unwrap_or_default()).sum();
                 // The rest of the unscheduled bytes may have arrived after the grant's budget was computed,
-                // but never before.
+                // but never earlier.
                 assert!(outstanding <= max_incoming, "{outstanding} at {:?}", seen.at);
             }
             _ => {}
@@ -190,7 +190,7 @@ fn the_oldest_message_is_not_starved() {
     config.protocol.max_overcommit = 1;
     let mut network = Network::new(config, |_| Peer::new(Answer::Fixed(Reply::Now(1))));
     call(&mut network, 0, 2, 1_000_000, 1_000_000);
-    // Shorter messages of another host take the whole downlink, one after the other, for 20 ms.
+    // Shorter messages from another host take the whole downlink, one after the other, for 20 ms.
     for cookie in 0..200 {
         call(&mut network, 1, 2, cookie, 300_000);
     }
@@ -222,7 +222,7 @@ fn senders_that_fell_silent_do_not_hold_up_the_grants_of_others() {
     config.check_every = 10;
     config.protocol.grant_fifo_fraction = 0;
     let mut network = network(config);
-    // As many messages as may have grants begin and are cut off. They are the shorter ones.
+    // As many messages as may have grants are started and then cut off. They are the shorter ones.
     for from in 1..9 {
         call(&mut network, from, 0, from as u64, 200_000);
     }

@@ -1,7 +1,8 @@
 //! Published findings about receive steering that the simulator reproduces.
-//! docs/perf/2026-11-22-steering-simulated.md lists all, including those that it does not reproduce.
+//! docs/perf/2026-11-22-steering-simulated.md lists all findings, including those that the simulator does not
+//! reproduce.
 //!
-//! The costs are those of `costs/`, which were fixed before the first comparison.
+//! The costs are those in `costs/`, which were fixed before the first comparison.
 
 use std::ops::ControlFlow;
 
@@ -12,7 +13,7 @@ use homa_workload::Workload;
 
 const SEED: u64 = 1;
 
-/// Logical cores of the hosts of the findings.
+/// Logical cores of the hosts in the published measurements.
 const CORES: usize = 20;
 
 fn workload(name: &str) -> Workload {
@@ -97,8 +98,8 @@ fn without_steering_one_core_limits_a_host() {
     assert!(steered.krpcs_per_sec > 1.5 * alone.krpcs_per_sec);
 }
 
-/// Published: +41 % for one connection in each direction, and nothing from 24 to 32. The direction is
-/// reproduced, but the gain is largest with two connections, which are therefore tested.
+/// Published: +41 % for one connection in each direction, and nothing from 24 to 32 connections. The
+/// direction is reproduced, but the gain is largest with two connections, which are therefore tested.
 #[test]
 fn sparse_gains_with_few_connections_and_nothing_with_many() {
     let mbps = |policy, flows| {

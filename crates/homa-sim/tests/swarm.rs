@@ -1,4 +1,4 @@
-//! The short form of `examples/swarm.rs`: a few seeds of all faults.
+//! The short form of `examples/swarm.rs`: a few seeds with all faults.
 
 use homa_sim::{SwarmOptions, swarm};
 
@@ -19,8 +19,8 @@ fn a_seed_with_room_for_one_control_packet_comes_to_rest() {
     assert_eq!(report.problems, Vec::<String>::new(), "{report:?}");
 }
 
-/// SHARE-6, LIMIT-10: with a `window` above `max_incoming`, the claims of one peer must not keep the others
-/// from grants.
+/// SHARE-6, LIMIT-10: with a `window` above `max_incoming`, the claims of one peer must not keep other peers
+/// from getting grants.
 #[test]
 fn a_seed_with_a_window_above_what_may_come_starves_nobody() {
     let report = swarm(7_099, SwarmOptions { check_every: 50, ..SwarmOptions::default() });

@@ -6,13 +6,14 @@ use homa_workload::Workload;
 
 const HOSTS: usize = 10;
 
-/// Lengths and times of all RPCs, shortest first, under an echo load of 80 % of each link, headers included.
+/// Returns the lengths and times of all RPCs, shortest first, under an echo load of 80 % of each link,
+/// headers included.
 fn loaded_rtts_ns(workload: &Workload) -> Vec<(u32, u64)> {
     let mut network = NetworkConfig::new(5, HOSTS);
     network.payload = PayloadMode::LengthOnly;
     network.protocol.max_message = workload.max_bytes();
-    // Each link carries the requests of one host and the responses to another; a message is one packet or
-    // consists of full ones.
+    // Each link carries the requests of one host and the responses to another. A message is a single packet
+    // or consists of full packets.
     let mean_bytes = workload.mean_bytes();
     let header_bytes = 122.0 * (mean_bytes / 1_424.0).max(1.0);
     let gbps = 0.8 * 25.0 / 2.0 * mean_bytes / (mean_bytes + header_bytes);
@@ -40,8 +41,8 @@ fn short_messages_do_not_wait_behind_long_ones_at_eighty_percent_load() {
         let mut shorter_half: Vec<u64> = rtts[..rtts.len() / 2].iter().map(|&(_, rtt_ns)| rtt_ns).collect();
         shorter_half.sort_unstable();
         let (least, p99) = (shorter_half[0], shorter_half[shorter_half.len() * 99 / 100]);
-        // The pacer allows two waits for a NIC with a backlog of 5 us. One long message ahead would cost a
-        // millisecond.
+        // The pacer permits waiting twice behind a NIC backlog of 5 us. A single long message ahead would
+        // cost a millisecond.
         assert!(p99 < 3 * least, "{name}: {p99} ns at P99, {least} ns at best");
     }
 }

@@ -22,7 +22,7 @@ fn an_rpc_shows_in_its_hosts_traces_at_virtual_times() {
     let dump = read_dump(&bytes).unwrap();
     let received =
         dump.records.iter().find(|record| record.event() == Some(EventKind::PacketReceived)).unwrap();
-    // 222 bytes at 25 Gbit/s, 500 ns of wire, 500 ns of host.
+    // 222 bytes at 25 Gbit/s, 500 ns on the wire, and 500 ns in the host.
     assert_eq!(dump.time_ns(received), 1_000_000 + 72 + 1_000);
     assert!(dump.records.windows(2).all(|pair| pair[0].time <= pair[1].time));
 }
@@ -58,9 +58,9 @@ fn switches_record_each_packet_on_its_way_and_change_nothing() {
         for left in of(EventKind::SwitchLeft) {
             hops += 1;
             assert!(dump.node.others.contains_key(&left.place.port()));
-            // The first of several equal packets, such as grants, which share a queue.
+            // Of several equal packets, such as grants, the first: they share a queue.
             let came = entered.get_mut(&key(left)).and_then(VecDeque::pop_front).expect("it entered");
-            // 10 Gbit/s to hosts, 40 between switches.
+            // 10 Gbit/s to hosts, 40 Gbit/s between switches.
             let name = &dump.node.others[&left.place.port()];
             let rate = if name.starts_with("host-") { 10 } else { 40 };
             let takes = u64::from(packet_word_parts(left.a).1 + 58) * 8 / rate;

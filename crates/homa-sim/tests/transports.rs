@@ -53,7 +53,7 @@ fn every_message_arrives_and_the_same_seed_gives_the_same_report() {
     }
 }
 
-/// A stopped run gives a report, and the frequency of progress reports has no influence.
+/// A stopped run returns a report, and the frequency of progress reports does not influence the run.
 #[test]
 fn a_run_that_is_broken_off_says_what_came_of_it() {
     let cluster = cluster(w3(), 0.5);
@@ -82,7 +82,7 @@ fn an_incast_ends() {
     for name in TransportConfig::NAMES {
         let mut cluster = cluster(Workload::fixed(20_000).unwrap(), 0.5);
         // New connections begin with 10 packets each, whatever earlier rounds lost, so TCP's rounds of 5 ms
-        // would pile up.
+        // would overlap.
         let interval_ns = if matches!(*name, "tcp" | "dctcp") { 500 * MS } else { 5 * MS };
         cluster.traffic = Traffic::Incast { senders: 50, interval_ns };
         cluster.warm_up_ns = 0;
@@ -102,7 +102,7 @@ fn lone(length: u32) -> ClusterConfig {
     cluster
 }
 
-/// Slowdown of such messages.
+/// Returns the slowdown of such messages.
 fn lone_slowdown(name: &str, length: u32) -> f64 {
     let report = run(name, &lone(length));
     assert_all_delivered(&report);
@@ -123,13 +123,13 @@ fn a_message_alone_takes_the_least_time() {
     }
 }
 
-/// Slowdown at P99 of the messages up to the end of a bin.
+/// Returns the P99 slowdown of the messages up to the end of a bin.
 fn worst_p99_up_to(report: &ClusterReport, max_bytes: u32) -> f64 {
     let short = report.bins.iter().filter(|bin| bin.max_bytes <= max_bytes);
     short.map(|bin| bin.slowdown_p99).fold(0.0, f64::max)
 }
 
-/// Mean slowdown of the messages up to the end of a bin.
+/// Returns the mean slowdown of the messages up to the end of a bin.
 fn mean_up_to(report: &ClusterReport, max_bytes: u32) -> f64 {
     let short: Vec<_> = report.bins.iter().filter(|bin| bin.max_bytes <= max_bytes).collect();
     let sum: f64 = short.iter().map(|bin| bin.slowdown_mean * bin.count as f64).sum();
@@ -167,7 +167,7 @@ fn the_oracle_is_ahead_of_every_transport() {
     }
 }
 
-/// An arrival less than a packet's time ago does not delay the oracle, unlike any transport's card.
+/// An arrival less than a packet's time ago does not delay the oracle, as it would any transport's card.
 #[test]
 fn short_messages_of_the_oracle_wait_for_nothing() {
     let mut cluster = cluster(Workload::named("w4").unwrap(), 0.8);
@@ -176,8 +176,8 @@ fn short_messages_of_the_oracle_wait_for_nothing() {
     assert!(short.slowdown_p50 < 1.001 && short.slowdown_p99 < 1.1, "{short:?}");
 }
 
-/// Long messages that arrive at a host at the same time have all their round trips in its queue, and nothing
-/// overtakes them.
+/// Long messages that arrive at a host at the same time all have one round trip of data in its queue, and
+/// nothing overtakes them.
 #[test]
 fn basic_queues_more_than_homa_and_fifo_keeps_short_messages_behind_long_ones() {
     let mut cluster = cluster(Workload::named("w4").unwrap(), 0.8);
@@ -193,7 +193,8 @@ fn basic_queues_more_than_homa_and_fifo_keeps_short_messages_behind_long_ones() 
     assert_eq!(basic.bytes_by_priority[1..], [0; 7]);
 }
 
-/// A message waits for all earlier ones of its pair of hosts, and for fewer of them with more connections.
+/// A message waits for all earlier messages between the same two hosts. With more connections it waits for
+/// fewer of them.
 #[test]
 fn short_messages_of_tcp_wait_behind_long_ones_of_their_connection() {
     let mut cluster = cluster(Workload::named("w4").unwrap(), 0.5);
@@ -210,7 +211,7 @@ fn short_messages_of_tcp_wait_behind_long_ones_of_their_connection() {
     assert!(one > 20.0 * mean_up_to(&run("homa", &cluster), 1_000), "{one}");
 }
 
-/// No message waits behind another one of its pair: only congestion remains.
+/// No message waits behind another message between the same two hosts: only congestion remains.
 #[test]
 fn a_connection_for_each_message_ends_with_it() {
     let mut cluster = ClusterConfig { loss: 0.001, ..cluster(Workload::named("w4").unwrap(), 0.5) };
@@ -228,7 +229,7 @@ fn a_connection_for_each_message_ends_with_it() {
     }
 }
 
-/// A load that counts grants has fewer messages in proportion.
+/// A load that counts grants has proportionally fewer messages.
 #[test]
 fn a_load_that_counts_grants_has_fewer_messages() {
     let data = cluster(Workload::named("w4").unwrap(), 0.8);
@@ -296,7 +297,7 @@ fn every_rpc_ends_and_the_load_counts_both_of_its_messages() {
     }
 }
 
-/// The complete protocol: responses are acknowledged, and at the end a server has no state of an RPC.
+/// The complete protocol: responses are acknowledged, and at the end the server has no RPC state.
 #[test]
 fn homas_rpcs_are_acknowledged() {
     let cluster = ClusterConfig { exchange: Exchange::Echo, loss: 0.001, ..cluster(w3(), 0.5) };

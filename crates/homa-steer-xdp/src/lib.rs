@@ -26,7 +26,7 @@
 //!     checking the slot and taking it, the other flow may have sent a few packets there in the meantime.
 //!   - Two batches of `gen2` may be sent to the same third core.
 //!
-//! A lock would cost every packet as much as this costs one packet in thousands.
+//!   A lock would cost every packet as much as this costs one packet in thousands.
 //! - **Data that different cores write is a cache line apart, and unchanged data is not written.** A core
 //!   that takes a cache line from another waits longer than a whole decision takes. `sparse` therefore uses
 //!   the kernel's coarse clock, as the kernel patch used ticks, so that a slot is written at most once per

@@ -1,4 +1,4 @@
-//! Steering at devices, in network namespaces (as root).
+//! Steering on devices, in network namespaces (as root).
 
 use std::ffi::CString;
 use std::net::UdpSocket;
@@ -11,7 +11,7 @@ use homa_steer::{Cores, PolicyName, Reason};
 use homa_steer_xdp::{AttachLifetime, Filter, IN_KERNEL, SteerConfig, Steering, SteeringError};
 use homa_testkit::namespace::{Namespace, V4, pair};
 
-/// The cores of the machine, at most two.
+/// Returns the cores of the machine, at most two.
 fn cores() -> Cores {
     Cores::first(std::thread::available_parallelism().map_or(1, usize::from).min(2)).unwrap()
 }
@@ -28,13 +28,13 @@ fn attach(
     namespace.run(move || homa_steer_xdp::attach(&["v1".to_owned()], &config, hold))
 }
 
-/// Limit for a packet that must arrive.
+/// Time limit for a packet that must arrive.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// First port of the senders, below those that the kernel chooses.
+/// First port of the senders, below the ports that the kernel chooses.
 const FIRST_PORT: u16 = 20_000;
 
-/// Sends this many datagrams, each from its own port, one after the other, and checks that all of them
+/// Sends this many datagrams, each from a port of its own, one after the other, and checks that all of them
 /// arrive.
 fn send(pair: &[Namespace; 2], count: usize) {
     let to = pair[1].run(|| UdpSocket::bind((V4[1], 0)).unwrap());
@@ -190,8 +190,8 @@ fn what_cannot_be_is_refused_and_nothing_is_attached() {
     refused(&["lo"], SteerConfig { settings, ..base }, "6 levels");
 }
 
-/// A packet socket at a device of this thread's namespace that reports the VLAN tags which the kernel removed
-/// from received frames.
+/// Opens a packet socket on a device of this thread's namespace. The socket reports the VLAN tags that the
+/// kernel removed from received frames.
 fn packet_socket(device: &str) -> OwnedFd {
     let device = CString::new(device).unwrap();
     // SAFETY: the name is a C string that lives through the call.
@@ -227,7 +227,7 @@ fn send_frame(socket: &OwnedFd, frame: &[u8]) {
     assert_eq!(sent, frame.len() as isize, "{}", std::io::Error::last_os_error());
 }
 
-/// The next frame, with the type and value of the tag that the kernel removed, if it had one.
+/// Returns the next frame, with the type and value of the tag that the kernel removed, if there was one.
 fn next_frame(socket: &OwnedFd) -> (Vec<u8>, Option<(u16, u16)>) {
     const ROOM: usize = 64;
     let (mut frame, mut control) = (vec![0; 2_000], [0_u64; ROOM / 8]);
@@ -252,7 +252,7 @@ fn next_frame(socket: &OwnedFd) -> (Vec<u8>, Option<(u16, u16)>) {
     (frame, tagged.map(|aux| (aux.tp_vlan_tpid, aux.tp_vlan_tci)))
 }
 
-/// A UDP datagram with a flow and a number, behind these tags.
+/// Makes a UDP datagram with a flow and a number, after these VLAN tags.
 fn tagged_frame(tags: &[(u16, u16)], flow: u8, number: u32) -> Vec<u8> {
     let mut frame = [0xff; 12].to_vec();
     for (kind, value) in tags {

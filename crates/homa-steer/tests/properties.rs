@@ -9,7 +9,7 @@ use proptest::prelude::*;
 fn packets() -> impl Strategy<Value = Vec<Packet>> {
     let kind = prop_oneof![Just(PacketKind::Data), Just(PacketKind::Grant), Just(PacketKind::Control)];
     let homa = proptest::option::of((0..50_u64, kind, 0..3_000_u32));
-    // Hashes are few, so that flows come back, and spread over the whole range.
+    // There are few hashes, so that flows recur, but they spread over the whole range.
     let packet = (0..600_000_000_u64, 0..20_u16, 1..3_u32, 0..40_u32, homa, 0..5_u32, 1..4_u32);
     let packet = packet.prop_map(|(pause_ns, arrival, device, flow, homa, position, more)| Packet {
         now_ns: pause_ns,

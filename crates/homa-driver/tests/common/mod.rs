@@ -9,7 +9,7 @@ use homa_driver::{Driver, RxBurst, TxPacket};
 /// A test that waits longer than this has failed.
 const PATIENCE_MS: i32 = 60_000;
 
-/// Loopback addresses with port 0, for the IP versions that this machine has.
+/// Returns loopback addresses with port 0, for the IP versions that this machine supports.
 pub fn hosts() -> Vec<&'static str> {
     if UdpSocket::bind("[::1]:0").is_ok() {
         return vec!["127.0.0.1:0", "[::1]:0"];
@@ -18,12 +18,12 @@ pub fn hosts() -> Vec<&'static str> {
     vec!["127.0.0.1:0"]
 }
 
-/// Bytes that identify their packet and every offset.
+/// Returns bytes from which the packet and every offset can be identified.
 pub fn message(length: usize, number: u8) -> Vec<u8> {
     (0..length).map(|i| (i / 251) as u8 ^ (i as u8).wrapping_mul(31) ^ number.wrapping_mul(73)).collect()
 }
 
-/// Packets to one peer, with their first 28 bytes as header.
+/// Makes packets to one peer, with their first 28 bytes as the header.
 pub fn packets(to: SocketAddr, priority: u8, bytes: &[Vec<u8>]) -> Vec<TxPacket<'_>> {
     let split = |bytes: &'_ Vec<u8>| bytes.len().min(28);
     bytes
@@ -39,7 +39,7 @@ pub fn packets(to: SocketAddr, priority: u8, bytes: &[Vec<u8>]) -> Vec<TxPacket<
 
 fn poll(fd: BorrowedFd<'_>, timeout_ms: i32) -> bool {
     let mut entry = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one entry, and the count says one.
+    // SAFETY: there is one entry, and the count is one.
     let ready = unsafe { libc::poll(&raw mut entry, 1, timeout_ms) };
     assert!(ready >= 0, "poll: {}", std::io::Error::last_os_error());
     ready > 0

@@ -36,7 +36,7 @@ fn xdp_group(carrier: Carrier, mode: XdpMode, ip: &str, count: u32) -> Vec<XdpDr
         ..XdpConfig::default()
     };
     let group = XdpDriver::open_group(&config, count).unwrap();
-    // The drivers remember the paths to all peers, and the tests' own threads are in another namespace.
+    // The drivers cache the paths to all peers, because the tests' own threads are in a different namespace.
     for (driver, ip) in group.iter().flat_map(|driver| V4.iter().chain(&V6).map(move |ip| (driver, ip))) {
         driver.max_packet(at(ip));
     }
@@ -54,7 +54,7 @@ fn peer(carrier: Carrier, ip: &str) -> Box<dyn Driver> {
     }
 }
 
-/// The shortest packet with an id.
+/// Returns the shortest packet with an ID.
 fn packet(id: u64, length: usize) -> Vec<u8> {
     let mut bytes = message(length, id as u8);
     bytes[20..28].copy_from_slice(&id.to_be_bytes());
@@ -69,7 +69,7 @@ fn ids() -> Vec<u64> {
     (0..200).map(|n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ n).collect()
 }
 
-/// Sends a packet of each id and checks which driver receives it.
+/// Sends a packet with each ID and checks which driver receives it.
 fn check_steering(what: &str, group: &mut [Box<dyn Driver>], sender: &mut dyn Driver) {
     let to = group[0].local_addr();
     assert!(group.iter().all(|driver| driver.local_addr() == to), "{what}");
@@ -134,7 +134,7 @@ fn options_of_ip_shift_the_id_and_what_has_none_comes_to_the_first_ring() {
             socket.send_to(&vec![0xff; length], to).unwrap();
         }
         let no_operations = [1_u8; 8];
-        // SAFETY: the kernel reads as many bytes of the options as there are.
+        // SAFETY: the kernel reads as many bytes as the options have.
         let result = unsafe {
             let length = no_operations.len() as libc::socklen_t;
             let options = no_operations.as_ptr().cast();
@@ -207,8 +207,8 @@ fn each_frame_comes_to_the_socket_of_its_queue_and_rpc_and_none_elsewhere() {
 
 #[test]
 fn frames_go_round_whichever_driver_takes_them() {
-    // Many more packets than frames, to both drivers and to only one, some copied out of their frames and
-    // some lent.
+    // Many more packets than frames, to both drivers and to only one; some are copied out of their frames and
+    // some are lent.
     for queues in [1, 2] {
         let Some(namespaces) = pair_with(1_500, queues) else { return };
         for mode in [XdpMode::Native, XdpMode::Generic] {
@@ -217,8 +217,7 @@ fn frames_go_round_whichever_driver_takes_them() {
                 for n in 0..1_500_u64 {
                     let number = if n % 4 == 0 { 1 - taker } else { taker };
                     let bytes = packet(4 * n + 2 * number as u64, if n % 3 == 0 { 1_200 } else { 100 });
-                    // The way there and back, so that each end's frames for sending are used up many times as
-                    // well.
+                    // In both directions, so that each end's frames for sending are also used up many times.
                     for (from, to) in [(0, 1), (1, 0)] {
                         let there = ends[to][0].local_addr();
                         let packets = [TxPacket { to: there, priority: 0, header: &bytes, payload: &[] }];

@@ -1,4 +1,4 @@
-//! Linux Homa's UDP form: one socket for several drivers, and the hand-over between them.
+//! Linux Homa's UDP encapsulation: one socket for several drivers, and the hand-over between them.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use homa_driver::{
 };
 use homa_testkit::namespace::Namespace;
 
-/// Long enough for any event that occurs at all, even on a busy machine.
+/// Long enough for any event that happens at all, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs a test in a network namespace of its own.
@@ -26,7 +26,7 @@ fn bind(ip: &str) -> Result<LinuxUdpDriver, BindError> {
     LinuxUdpDriver::bind(&LinuxUdpConfig { bind, ..LinuxUdpConfig::default() })
 }
 
-/// Binds to a port that was freed a moment ago: children that other tests have just forked may have copies of
+/// Binds to a port that was freed a moment ago. Children that other tests have just forked may have copies of
 /// its socket.
 fn bind_freed(ip: &str) -> LinuxUdpDriver {
     let begin = Instant::now();
@@ -38,7 +38,7 @@ fn bind_freed(ip: &str) -> LinuxUdpDriver {
     }
 }
 
-/// A driver that does not receive from the socket, as member `slot` of a group.
+/// Makes a driver that does not receive from the socket, as member `slot` of a group.
 fn member(slot: u32) -> LinuxUdpDriver {
     let mut driver = bind("127.0.0.1").unwrap();
     driver.set_receive_filter(&ReceiveFilter::new([], None)).unwrap();
@@ -54,7 +54,7 @@ fn send(driver: &mut LinuxUdpDriver, to: SocketAddr, bytes: &[u8]) {
     assert_eq!(driver.send(&[TxPacket { to, priority: 5, header: bytes, payload: &[] }]).unwrap(), 1);
 }
 
-/// The next burst with packets.
+/// Returns the next burst with packets.
 fn next_burst(driver: &mut LinuxUdpDriver) -> RxBurst {
     let (mut burst, begin) = (RxBurst::new(), Instant::now());
     while driver.receive(&mut burst).unwrap() == 0 {
@@ -95,7 +95,7 @@ fn drivers_share_the_port_and_what_waits_in_it_outlives_each() {
     });
 }
 
-/// WIRE-29: a host of this project over UDP has a port of its own, and is answered there.
+/// WIRE-29: a host of this project over UDP has a port of its own, and is answered at that port.
 #[test]
 fn packets_from_other_ports_keep_their_sender() {
     in_namespace(|| {
@@ -136,7 +136,7 @@ fn packets_are_handed_over_as_they_came() {
         let (mut reader, mut other, mut third) = (member(0), member(1), member(63));
         let from = SocketAddr::from(([10, 9, 8, 7], LINUX_UDP_PORT));
         let packet = |number: u8, length: usize| vec![number; length];
-        // A run of equal packets, a shorter one that ends it, and a longer one.
+        // A run of equal-length packets, a shorter packet that ends the run, and a longer one.
         let sent = [packet(1, 1_000), packet(2, 1_000), packet(3, 10), packet(4, 10), packet(5, 60_000)];
         let exchange = reader.exchange().unwrap();
         for (number, bytes) in sent.iter().enumerate() {
@@ -202,7 +202,7 @@ fn a_report_goes_to_the_process_whose_port_it_quotes() {
     in_namespace(|| {
         let (mut reader, mut other) = (member(0), member(1));
         reader.set_receive_filter(&ReceiveFilter::accept_all()).unwrap();
-        // A packet of port 40000 to port 99, with an RPC id, to an address without the form.
+        // A packet from port 40000 to port 99, with an RPC ID, to an address without the UDP encapsulation.
         let mut packet = [0; 56];
         packet[..4].copy_from_slice(&[0x9c, 0x40, 0, 99]);
         packet[20..28].copy_from_slice(&1_234_u64.to_be_bytes());
@@ -211,7 +211,7 @@ fn a_report_goes_to_the_process_whose_port_it_quotes() {
         let expected =
             UnreachableReport { peer, target: UnreachableTarget::Port { port: 99, sender_id: Some(1_234) } };
         let (mut burst, begin) = (RxBurst::new(), Instant::now());
-        // The driver that reads it from the socket also uses it.
+        // The driver that reads the report from the socket also uses it.
         loop {
             reader.receive(&mut burst).unwrap();
             if let Some(port) = reader.exchange().unwrap().next_report() {

@@ -4,10 +4,10 @@ use super::common::{message, packets, receive_packets};
 use homa_driver::Driver;
 use homa_driver::udp::{UdpConfig, UdpDriver};
 
-/// Moves this thread into a new network namespace with a loopback device that is up. False, with the reason
-/// printed, if the test lacks the required privilege.
+/// Moves this thread into a new network namespace with a loopback device that is up. Returns false, with the
+/// reason printed, if the test lacks the required privilege.
 fn enter_namespace() -> bool {
-    // SAFETY: concerns this thread only, which makes its sockets afterwards.
+    // SAFETY: the call concerns only this thread, which creates its sockets afterwards.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
         homa_testkit::skip(format_args!("no network namespace: {}", std::io::Error::last_os_error()));
         return false;
@@ -30,7 +30,7 @@ fn change_loopback(change: libc::Ioctl, fill: impl FnOnce(&mut libc::ifreq)) {
     }
     fill(&mut request);
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None).unwrap();
-    // SAFETY: an open socket, and the request is the structure that these changes take.
+    // SAFETY: the socket is open, and the request is the structure that these changes take.
     let result = unsafe { libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(&socket), change, &raw mut request) };
     assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
@@ -81,8 +81,8 @@ fn a_path_that_narrows_costs_the_packets_that_no_longer_fit_and_is_learnt() {
     }
 }
 
-/// An ICMP error about a packet between two UDP ports of loopback that carried a Homa packet of the RPC `id`
-/// and was too long for `mtu` bytes.
+/// Sends an ICMP error about a packet between two UDP ports of loopback. The packet carried a Homa packet of
+/// the RPC `id` and was too long for `mtu` bytes.
 fn report_too_long(ports: [u16; 2], id: u64, mtu: u16) {
     let mut quoted = vec![0x45, 0, 5, 0xdc, 0, 0, 0x40, 0, 64, 17, 0, 0, 127, 0, 0, 1, 127, 0, 0, 1];
     quoted.extend(ports.map(u16::to_be_bytes).concat());
@@ -101,13 +101,14 @@ fn report_too_long(ports: [u16; 2], id: u64, mtu: u16) {
     socket.send_to(&packet, &to.into()).unwrap();
 }
 
-/// The kernel's path MTU between two ports of loopback.
+/// Returns the kernel's path MTU between two ports of loopback.
 fn kernel_path_mtu(to: std::net::SocketAddr) -> i32 {
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.connect(to).unwrap();
     let (mut mtu, mut length) = (0, size_of::<libc::c_int>() as libc::socklen_t);
     let fd = std::os::fd::AsRawFd::as_raw_fd(&socket);
-    // SAFETY: an open socket; the kernel writes at most `length` bytes to `mtu`, which is as long.
+    // SAFETY: the socket is open, and the kernel writes at most `length` bytes to `mtu`, which is `length`
+    // bytes long.
     let result = unsafe {
         let mtu: *mut libc::c_int = &raw mut mtu;
         libc::getsockopt(fd, libc::IPPROTO_IP, libc::IP_MTU, mtu.cast(), &raw mut length)
@@ -139,7 +140,7 @@ fn a_forged_report_before_the_first_packet_narrows_no_path() {
     assert_eq!((a.stats().send_errors.too_big, a.max_packet(to)), (10, 972));
 }
 
-/// An off-path attacker may forge the report, but does not know the id that it must quote.
+/// An off-path attacker may forge the report, but does not know the ID that it must quote.
 #[test]
 fn a_path_narrows_only_by_a_report_that_quotes_a_packet_of_ours() {
     if !enter_namespace() {

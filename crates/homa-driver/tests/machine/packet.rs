@@ -27,7 +27,7 @@ fn open(carrier: Carrier, ip: &str) -> PacketDriver {
     PacketDriver::open(&config(carrier, ip)).unwrap()
 }
 
-/// The same link, used by sockets of the kernel.
+/// Opens the kernel's sockets on the same link.
 fn open_sockets(carrier: Carrier, ip: &str) -> Box<dyn Driver> {
     let bind = at(carrier, ip);
     match carrier {
@@ -37,7 +37,7 @@ fn open_sockets(carrier: Carrier, ip: &str) -> Box<dyn Driver> {
 }
 
 /// Binds a UDP socket to an address whose socket this test has closed. A child just forked by another test's
-/// thread keeps a copy of that socket until it executes its program.
+/// thread keeps a copy of that socket until it calls exec.
 fn bind_when_free(config: &UdpConfig) -> UdpDriver {
     let end = Instant::now() + Duration::from_secs(30);
     loop {
@@ -53,7 +53,7 @@ fn send(driver: &mut impl Driver, to: SocketAddr, bytes: &[Vec<u8>]) {
     assert_eq!(driver.send(&packets(to, 3, bytes)).unwrap(), bytes.len());
 }
 
-/// The path MTU is queried by a socket of the calling thread's namespace.
+/// Queries the path MTU in a namespace, because the query uses a socket of the calling thread's namespace.
 fn max_packet(namespace: &Namespace, driver: PacketDriver, to: SocketAddr) -> (PacketDriver, usize) {
     namespace.run(move || {
         let fits = driver.max_packet(to);
@@ -171,7 +171,7 @@ fn where_runs_may_not_share_a_frame_each_packet_has_its_own() {
     assert_eq!((ours.stats().send_calls, theirs.stats().receive_calls), (1, 0), "each is in the ring");
 }
 
-/// Reads until the kernel's clock tick has passed.
+/// Polls until the kernel's clock tick has passed.
 fn await_report(driver: &mut PacketDriver) -> UnreachableReport {
     let mut burst = RxBurst::new();
     loop {
@@ -198,12 +198,11 @@ fn neighbours_are_found_by_the_first_packet() {
         assert_eq!(bytes_of(receive_packets(&mut b, 1), at_a), [message(100, 1)]);
         send(&mut b, at_a, &[message(100, 2)]);
         assert_eq!(bytes_of(receive_packets(&mut a, 1), at_b), [message(100, 2)]);
-        // No host has this address: packets to it are lost and counted, and other peers are reached as
-        // before.
+        // No host has this address: packets to it are lost and counted, and other peers are still reached.
         let nobody = if ips == V4 { "10.146.0.77:1" } else { "[fd00:146::77]:1" };
         send(&mut a, nobody.parse().unwrap(), &[message(100, 3), message(100, 3)]);
         assert_eq!(a.stats().send_errors.unreachable, 2);
-        // No route leads there.
+        // There is no route to this address.
         let nowhere = if ips == V4 { "203.0.113.1:1" } else { "[2001:db8::1]:1" };
         send(&mut a, nowhere.parse().unwrap(), &[message(100, 3)]);
         assert_eq!(a.stats().send_errors.unreachable, 3);
@@ -241,11 +240,11 @@ fn a_change_of_the_mtu_is_followed_both_ways() {
     let to = at(Carrier::Udp, V4[1]);
     let (mut a, fits) = max_packet(&namespaces[0], a, to);
     assert_eq!(fits, 1_472);
-    // The driver has checked the device just now.
+    // The driver has just checked the device.
     send(&mut a, to, &[message(1_472, 0)]);
     assert_eq!(receive_packets(&mut b, 1)[0].1, message(1_472, 0));
     namespaces[0].ip("link set v0 mtu 1300").unwrap();
-    // In a run of packets, the kernel would accept a length that no longer fits: the driver checks again.
+    // In a run of packets, the kernel would accept a length that no longer fits, so the driver checks again.
     send(&mut a, to, &[message(1_472, 1), message(1_472, 1), message(1_272, 2)]);
     assert_eq!((a.stats().send_errors.too_big, a.stats().send_errors.total()), (2, 2));
     assert_eq!(receive_packets(&mut b, 1)[0].1, message(1_272, 2));
@@ -261,7 +260,7 @@ fn a_change_of_the_mtu_is_followed_both_ways() {
         (a, fits) = max_packet(&namespaces[0], a, to);
     }
     assert_eq!(fits, 8_972);
-    // The peer's ring was created for less: packets that exceed its frames arrive on another path.
+    // The peer's ring was created for shorter packets: packets that exceed its frames arrive on another path.
     let bytes: Vec<Vec<u8>> = (0..20).map(|i| message(if i % 2 == 0 { 8_972 } else { 100 }, i)).collect();
     send(&mut a, to, &bytes);
     assert!(bytes_of(receive_packets(&mut b, 20), at(Carrier::Udp, V4[0])) == bytes);
@@ -279,12 +278,12 @@ fn a_device_that_is_down_loses_packets_and_comes_back_and_one_that_is_gone_does_
     send(&mut a, at_b, &[message(100, 2), message(100, 3)]);
     assert_eq!((a.stats().send_errors.unreachable, a.stats().send_errors.total()), (2, 2));
     let mut burst = RxBurst::new();
-    // The descriptor shows the error, for a limited time.
+    // The descriptor shows the error for a limited time.
     while is_readable(a.poll_fd().unwrap()) {
         assert_eq!(a.receive(&mut burst).unwrap(), 0);
     }
     namespaces[0].ip("link set v0 up").unwrap();
-    // Both ends need a while, and count the packets lost meanwhile.
+    // Both ends need a while, and count the packets lost during that time.
     while b.stats().packets_in == 1 {
         send(&mut a, at_b, &[message(100, 4)]);
         b.receive(&mut burst).unwrap();
@@ -322,7 +321,7 @@ fn a_full_ring_is_counted_and_frames_that_a_burst_holds_are_not_taken_twice() {
     let mut b = namespaces[1].run(move || PacketDriver::open(&each).unwrap());
     let (at_a, frames) = (at(Carrier::Udp, V4[0]), 32);
     let bytes: Vec<Vec<u8>> = (0..50).map(|i| message(100, i)).collect();
-    // A busy kernel delivers frames some time after the sending call.
+    // A busy kernel delivers frames some time after the call that sent them.
     let await_drops = |driver: &PacketDriver, count| while driver.stats().queue_drops < count {};
     send(&mut b, at_a, &bytes);
     await_drops(&a, 50 - frames as u64);
@@ -365,7 +364,7 @@ fn only_what_is_for_us_comes_in() {
             socket.send_to(&[7; 4_000], at_a).unwrap();
             socket.send_to(b"for us", at_a).unwrap();
         });
-        // It does not receive the packets that it sends.
+        // The driver does not receive the packets that it sends.
         send(&mut a, at(Carrier::Udp, ips[1]), &[message(50, 1)]);
         let peer: SocketAddr = (ips[1].parse::<std::net::IpAddr>().unwrap(), 5_000).into();
         assert_eq!(receive_packets(&mut a, 1), [(peer, b"for us".to_vec())]);
@@ -380,8 +379,8 @@ fn only_what_is_for_us_comes_in() {
     }
 }
 
-/// A frame to `v0` and [`V4`]'s first address, behind this tag, with this UDP checksum and six bytes of UDP
-/// payload.
+/// Makes a frame to `v0` and [`V4`]'s first address, with this VLAN tag, this UDP checksum and six bytes of
+/// UDP payload.
 fn frame(mac: [u8; 6], tag: Option<u16>, checksum: u16, payload: &[u8; 6]) -> Vec<u8> {
     let mut frame = [&mac[..], &[2, 0, 0, 0, 0, 9]].concat();
     frame.extend(tag.iter().flat_map(|tag| [[0x81, 0], tag.to_be_bytes()].concat()));
@@ -399,8 +398,8 @@ fn send_frames(frames: &[Vec<u8>]) {
     let socket = socket2::Socket::new(socket2::Domain::PACKET, socket2::Type::RAW, None).unwrap();
     // SAFETY: takes a name that ends with a zero byte.
     let index = unsafe { libc::if_nametoindex(c"v1".as_ptr()) };
-    // SAFETY: all-zero bytes are a value of the structure, whose length is passed with it; the kernel reads
-    // the frame.
+    // SAFETY: all-zero bytes are a valid value of the structure, whose length is passed with it. The kernel
+    // only reads the frame.
     unsafe {
         let mut to: libc::sockaddr_ll = std::mem::zeroed();
         (to.sll_family, to.sll_ifindex) = (libc::AF_PACKET as u16, index as i32);
@@ -433,7 +432,7 @@ fn frames_of_a_vlan_are_another_devices_and_damaged_ones_are_counted() {
     assert_eq!((a.stats().damaged, a.stats().packets_in), (1, 2));
 }
 
-/// The Ethernet address of `v0`, as reported by `ip`.
+/// Returns the Ethernet address of `v0`, as reported by `ip`.
 fn mac_of(namespace: &Namespace) -> [u8; 6] {
     let output =
         namespace.run(|| std::process::Command::new("ip").args(["-br", "link", "show", "v0"]).output());
@@ -525,8 +524,8 @@ fn what_is_missing_is_named() {
     });
     namespaces[1].run(|| {
         let opened = thread::spawn(|| {
-            // The system call itself, unlike the C library's, ends the privileges of this thread and of no
-            // other. SAFETY: a system call with the number that it takes.
+            // A direct system call, unlike the C library's function, drops the privileges of only this
+            // thread. SAFETY: the system call takes a number.
             unsafe { libc::syscall(libc::SYS_setuid, 65_534) };
             PacketDriver::open(&config(Carrier::Udp, V4[1])).map(|_| ())
         });

@@ -15,12 +15,12 @@ fn open(ip: &str) -> RawDriver {
     RawDriver::bind(&RawConfig { bind: host(ip), ..RawConfig::default() }).unwrap()
 }
 
-/// Drivers at these addresses, one in each namespace.
+/// Opens drivers at these addresses, one in each namespace.
 fn open_in(namespaces: &[Namespace; 2], ips: [&'static str; 2]) -> [RawDriver; 2] {
     [0, 1].map(|i| namespaces[i].run(move || open(ips[i])))
 }
 
-/// A packet of this type to a port, with this ack.
+/// Makes a packet of this type to a port, with this ack.
 fn homa(port: u16, packet_type: u8, ack: u64, length: usize) -> Vec<u8> {
     let mut bytes = message(length, 1);
     bytes[..4].copy_from_slice(&[0x80, 0x01, (port >> 8) as u8, port as u8]);
@@ -39,20 +39,20 @@ const ACK: u8 = 0x18;
 struct Wire(socket2::Socket);
 
 impl Wire {
-    /// Frames of this EtherType.
+    /// Opens a socket for frames of this EtherType.
     fn open(ether_type: i32) -> Wire {
         let kind = socket2::Type::DGRAM;
         let protocol = i32::from((ether_type as u16).to_be());
         Wire(socket2::Socket::new(socket2::Domain::PACKET, kind, Some(protocol.into())).unwrap())
     }
 
-    /// The next packet of IP protocol 146, from its IP header on.
+    /// Returns the next packet of IP protocol 146, from its IP header on.
     fn next(&self) -> Vec<u8> {
         loop {
             let mut bytes = vec![std::mem::MaybeUninit::uninit(); 65_536];
             poll_readable(std::os::fd::AsFd::as_fd(&self.0));
             let length = self.0.recv(&mut bytes).unwrap();
-            // SAFETY: the kernel has written so many of them.
+            // SAFETY: the kernel has written this many bytes.
             let packet: Vec<u8> = bytes[..length].iter().map(|byte| unsafe { byte.assume_init() }).collect();
             let protocol_at = if packet[0] >> 4 == 4 { 9 } else { 6 };
             if packet[protocol_at] == 146 {
@@ -102,7 +102,7 @@ fn packets_fill_the_mtu_and_carry_their_priority() {
             assert_eq!(*packet, message(fits, priority as u8));
         }
         assert_eq!(b.stats().bytes_in, 8 * fits as u64, "IP headers do not count");
-        // IPv4 sockets receive the header.
+        // IPv4 sockets receive the IP header.
         for (asked, priority, told) in [(false, 4, (ips == V4).then_some(4)), (true, 5, Some(5))] {
             assert!(!asked || b.tell_priorities());
             let bytes = [message(fits, priority)];
@@ -126,13 +126,13 @@ fn a_burst_of_any_sizes_arrives_in_order() {
         assert!(a.stats().send_calls <= 4, "{:?}", a.stats());
         let got = receive_packets(&mut b, 200);
         assert!(got.iter().map(|(_, packet)| packet).eq(&bytes));
-        // Packets that a busy kernel delivers one by one need a call each.
+        // Packets that a busy kernel delivers one at a time need a call each.
         assert!(b.stats().receive_calls <= 200, "{:?}", b.stats());
     }
 }
 
-/// A device whose other end is this test: data written to it arrives there, of any length. `None` if it is
-/// unavailable, with the reason printed.
+/// Opens a device whose other end is this test: data of any length that is written to it arrives at the
+/// device. Returns an error with the reason if such a device is unavailable.
 fn open_tun() -> Result<std::fs::File, String> {
     let path = "/dev/net/tun";
     let file = std::fs::File::options().read(true).write(true).open(path);
@@ -148,7 +148,7 @@ fn open_tun() -> Result<std::fs::File, String> {
     if made < 0 { Err(format!("{path}: {}", std::io::Error::last_os_error())) } else { Ok(file) }
 }
 
-/// An IPv4 packet of protocol 146 from 10.147.0.1 to 10.147.0.2.
+/// Makes an IPv4 packet of protocol 146 from 10.147.0.1 to 10.147.0.2.
 fn over_ipv4(packet: &[u8]) -> Vec<u8> {
     let length = (20 + packet.len()) as u16;
     let mut bytes = vec![0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 146, 0, 0, 10, 147, 0, 1, 10, 147, 0, 2];
@@ -161,8 +161,8 @@ fn over_ipv4(packet: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// DATA in the format of Linux Homa's segmentation offload before it is divided: 52 bytes of header, and then
-/// each segment after its offset.
+/// Makes DATA in the format of Linux Homa's segmentation offload before it is segmented: 52 bytes of header,
+/// and then each segment after its offset.
 fn merged(segments: u32, part: u32) -> Vec<u8> {
     let mut packet = homa(99, DATA, 0, 52);
     packet[12] = 0xd0;
@@ -265,7 +265,7 @@ fn a_machine_without_homa_is_reported_by_its_protocol() {
         });
         assert_eq!(a.stats().network_errors, 1);
         drop(a);
-        // While a socket is open there, no error is reported.
+        // While a socket is open at the address, no error is reported.
         let [mut a, mut b] = open_in(&namespaces, ips);
         b.set_receive_filter(&ReceiveFilter::new([7], None)).unwrap();
         let a = namespaces[0].run(move || {
@@ -415,9 +415,8 @@ fn two_addresses_of_one_machine_are_two_hosts() {
 #[test]
 fn without_the_capability_the_error_says_what_to_do() {
     let opened = std::thread::spawn(|| {
-        // The system call itself, unlike the C library's, ends the privileges of this thread and of no other.
-        // Without any it fails, and there are none to end. SAFETY: a system call with the number that it
-        // takes.
+        // A direct system call, unlike the C library's function, drops the privileges of only this thread.
+        // Without privileges it fails, and there are none to drop. SAFETY: the system call takes a number.
         unsafe { libc::syscall(libc::SYS_setuid, 65_534) };
         RawDriver::bind(&RawConfig::default()).map(|_| ())
     });

@@ -1,4 +1,4 @@
-//! Drivers over sockets of a host with two links, one of which is blocked.
+//! Socket-based drivers on a host with two links, one of which is blocked.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::thread;
@@ -21,7 +21,7 @@ const SEND_BUFFER_BYTES: usize = 16 << 10;
 
 type Group = Vec<Box<dyn Driver>>;
 
-/// Two namespaces joined by two links, of which `v0` sends 8 kbit/s and queues far more than a socket's
+/// Makes two namespaces connected by two links. `v0` sends 8 kbit/s and queues far more than a socket's
 /// buffer.
 fn with_a_slow_link() -> Option<[Namespace; 2]> {
     let pair = pair(1_500)?;
@@ -57,7 +57,7 @@ fn raw(count: u32) -> Group {
     group.into_iter().map(|driver| Box::new(driver) as _).collect()
 }
 
-/// The shortest packet with an id.
+/// Returns the shortest packet with an ID.
 fn packet(id: u64) -> Vec<u8> {
     let mut bytes = message(1_000, id as u8);
     bytes[20..28].copy_from_slice(&id.to_be_bytes());
@@ -82,7 +82,7 @@ fn offer(driver: &mut dyn Driver, to: SocketAddr, is_enough: impl Fn(&dyn Driver
     }
 }
 
-/// Sleeps for the time that the driver returns, and does the due work.
+/// Sleeps for the time that the driver returns, and then performs the due work.
 fn await_due(driver: &mut dyn Driver) {
     if let Some(wait_ns) = driver.poll_timeout() {
         thread::sleep(Duration::from_nanos(wait_ns));
@@ -94,14 +94,14 @@ fn drops(driver: &dyn Driver) -> u64 {
     driver.stats().send_errors.link_stuck
 }
 
-/// Whether a further socket of this user can be bound to the address.
+/// Whether another socket of this user can be bound to the address.
 fn can_join(address: SocketAddr) -> bool {
     let thief = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
     thief.set_reuse_port(true).unwrap();
     thief.bind(&address.into()).is_ok()
 }
 
-/// The driver's address and its peers' addresses: behind the slow link, and behind the other.
+/// Returns the driver's address and its peers' addresses: behind the slow link, and behind the other link.
 fn peers(port: u16) -> [SocketAddr; 2] {
     [V4[1], OTHER[1]].map(|ip| SocketAddr::new(ip.parse().unwrap(), port))
 }
@@ -193,8 +193,8 @@ fn what_the_network_reports_is_told_and_the_address_is_shared_no_longer_than_nee
             await_due(&mut *driver);
         }
         assert_eq!(driver.poll_timeout(), None);
-        // A child that another test has just forked has copies of the closed sockets until it executes its
-        // program. The kernel admits a socket to the address as long as one of them shares it.
+        // A child that another test has just forked has copies of the closed sockets until it calls exec. The
+        // kernel admits a socket to the address while one of those copies shares it.
         while can_join(driver.local_addr()) {
             assert!(start.elapsed() < PATIENCE);
             thread::sleep(Duration::from_millis(1));
@@ -256,13 +256,13 @@ fn a_host_with_peers_behind_one_link_waits_for_it() {
     }
 }
 
-/// Number of UDP sockets over IPv4 in the namespace of this thread. Descriptors would include those of
-/// concurrent tests.
+/// Returns the number of UDP sockets over IPv4 in this thread's namespace. A count of descriptors would
+/// include those of concurrent tests.
 fn udp_sockets() -> usize {
     std::fs::read_to_string("/proc/thread-self/net/udp").unwrap().lines().skip(1).count()
 }
 
-/// So many links that some share a socket.
+/// Uses so many links that some of them share a socket.
 #[test]
 fn more_links_than_sockets_share_one() {
     let Some(namespaces) = with_a_slow_link() else { return };

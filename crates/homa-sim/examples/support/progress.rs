@@ -1,4 +1,4 @@
-//! Lines of progress on standard error, for work that several threads share.
+//! Progress lines on standard error, for work shared by several threads.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// Interval between two lines.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// Limits the lines of progress to one for each interval.
+/// Limits progress lines to one per interval.
 pub struct ProgressLines {
     last: Mutex<Instant>,
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// `A..B` with A below B, or `A..` for all from A on.
+/// Parses `A..B` with A below B, or `A..` for all from A on.
 ///
 /// # Errors
 /// Names the option.

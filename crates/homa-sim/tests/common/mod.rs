@@ -1,4 +1,4 @@
-//! An application that records its events, and helpers of the protocol's tests.
+//! An application that records its events, and helpers for the protocol tests.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use homa_proto::wire::{Body, Packet, PacketType};
@@ -10,9 +10,9 @@ pub const PORT: u16 = 99;
 /// The response of a [`Peer`].
 #[derive(Clone, Copy, Debug)]
 pub enum Answer {
-    /// With as many bytes as the request has.
+    /// As many bytes as the request has.
     Echo,
-    /// With this reply.
+    /// This reply.
     Fixed(Reply),
 }
 
@@ -39,7 +39,7 @@ impl Peer {
         }
     }
 
-    /// Time at which the RPC with this cookie was answered.
+    /// Returns the time at which the RPC with this cookie was answered.
     pub fn answered_at(&self, cookie: u64) -> Time {
         let answer = self.responses.iter().find(|response| response.1 == cookie);
         answer.unwrap_or_else(|| panic!("RPC {cookie} was not answered: {self:?}")).0
@@ -80,7 +80,7 @@ impl App for Peer {
     }
 }
 
-/// A network in which every step is checked and every packet captured.
+/// Returns a network in which every step is checked and every packet captured.
 pub fn config(seed: u64, hosts: usize) -> NetworkConfig {
     NetworkConfig { check_every: 1, capture: true, ..NetworkConfig::new(seed, hosts) }
 }
@@ -96,7 +96,7 @@ pub fn call(network: &mut Network<Peer>, from: usize, to: usize, cookie: u64, le
     call.expect("the host is up").expect("the endpoint takes the RPC")
 }
 
-/// Runs until nothing is left, and asserts that this happens within the time and without violations of the
+/// Runs until nothing is left. Asserts that this happens within the time limit and without violations of the
 /// contract.
 pub fn settle(network: &mut Network<Peer>, within_ns: u64) {
     let limit = network.now() + within_ns;
@@ -110,7 +110,7 @@ pub fn settle(network: &mut Network<Peer>, within_ns: u64) {
     assert!(idle, "not idle at {:?}: {leftovers:?}", network.now());
 }
 
-/// The packets of one type that were sent, with sender and time.
+/// Returns the packets of one type that were sent, each with its sender and time.
 pub fn sent(network: &Network<Peer>, kind: PacketType) -> Vec<(CapturedPacket, Packet)> {
     let of_kind = |seen: &CapturedPacket| {
         let packet = seen.packet.filter(|packet| packet.body.packet_type() == kind)?;
@@ -119,12 +119,12 @@ pub fn sent(network: &Network<Peer>, kind: PacketType) -> Vec<(CapturedPacket, P
     network.captured().iter().filter_map(of_kind).collect()
 }
 
-/// The client's id of a packet's RPC.
+/// Returns the client's ID of a packet's RPC.
 pub fn rpc_id(packet: &Packet) -> u64 {
     packet.common.sender_id & !1
 }
 
-/// The end of the payload of a DATA packet, exclusive; `None` for other types.
+/// Returns the exclusive end of the payload of a DATA packet; `None` for other types.
 pub fn data_end(packet: &Packet) -> Option<u32> {
     match packet.body {
         Body::Data(data) => Some(data.offset + packet.payload_len),

@@ -14,10 +14,10 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 const PATHS: [FramePath; 3] = [FramePath::Ring, FramePath::Xdp(XdpMode::Generic), FramePath::Auto];
 
-/// Limit for a datagram that must arrive.
+/// Time limit for a datagram that must arrive.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Three hosts and a switch that runs.
+/// Three hosts and a running switch.
 struct Rack {
     hosts: Vec<Namespace>,
     stop: Arc<AtomicBool>,
@@ -26,7 +26,7 @@ struct Rack {
 }
 
 impl Rack {
-    /// `None`, with the reason printed, if the test lacks a required privilege or tool.
+    /// Starts the rack. `None`, with the reason printed, if the test lacks a required privilege or tool.
     fn up(path: FramePath, config: SwitchConfig, nap: Duration) -> Option<Rack> {
         let build = || {
             let switch = Namespace::new()?;
@@ -67,7 +67,8 @@ impl Rack {
         Some(Rack { hosts, stop, bridge: Some(bridge), _switch: switch })
     }
 
-    /// A socket of a host whose datagrams have no checksum, which would be left to the device.
+    /// Opens a socket on a host. Its datagrams have no checksum, since a checksum would be left to the
+    /// device.
     fn socket(&self, host: usize) -> UdpSocket {
         self.hosts[host].run(move || {
             let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP)).unwrap();
@@ -97,7 +98,7 @@ impl Rack {
     }
 }
 
-/// Sends until a reply arrives: a device that has just come up loses frames.
+/// Sends until a reply arrives, because a device that has just come up loses frames.
 fn until_answered(from: &UdpSocket, to: &UdpSocket) {
     to.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
     let there = to.local_addr().unwrap();
@@ -109,7 +110,7 @@ fn until_answered(from: &UdpSocket, to: &UdpSocket) {
         }
         assert!(begin.elapsed() < PATIENCE, "no datagram passes the switch");
     }
-    // The path is up and keeps the order of frames: repeated datagrams arrive before the last one.
+    // The path is up and preserves frame order, so repeated datagrams arrive before the last one.
     to.set_read_timeout(Some(PATIENCE)).unwrap();
     from.send_to(b"!", there).unwrap();
     let mut last = [0];
@@ -142,7 +143,7 @@ fn hosts_reach_each_other_by_every_path_and_only_whom_they_mean() {
 
 #[test]
 fn the_higher_priority_overtakes_what_waits_for_a_slow_link() {
-    // A full frame takes 12 ms: this test has 600 ms to send all of them before the switch has sent most.
+    // A full frame takes 12 ms, so this test has 600 ms to send all of them before the switch has sent most.
     const FRAMES: u8 = 60;
     const OVERTAKEN_AT_LEAST: usize = 10;
     let nap = Duration::from_millis(3);
@@ -175,7 +176,7 @@ fn the_higher_priority_overtakes_what_waits_for_a_slow_link() {
         assert!(order.iter().copied().eq(0..FRAMES), "equals keep their order: {order:?}");
         let snapshot = rack.down();
         if !nap.is_zero() {
-            // A frame ends a sleep early, and not a nap.
+            // A frame ends a sleep early, but not a nap.
             let most = begin.elapsed().as_nanos() / nap.as_nanos() + u128::from(snapshot.busy_rounds) + 1;
             let idle = snapshot.rounds - snapshot.busy_rounds;
             assert!(u128::from(idle) <= most, "{idle} looks found nothing, of {most} at most");

@@ -31,7 +31,7 @@ fn parsed(carrier: Carrier, frame: &[u8]) -> Result<FramedPacket, ParseError> {
     parse(frame, &view(carrier, frame))
 }
 
-/// Random bytes, by a seed.
+/// Returns random bytes.
 fn bytes(random: &mut Pcg64Mcg, length: usize) -> Vec<u8> {
     (0..length).map(|_| random.random()).collect()
 }
@@ -75,7 +75,7 @@ fn any_byte_that_changes_under_a_checksum_is_noticed() {
         for at in ETHERNET_BYTES..good.len() {
             let mut bad = good.clone();
             bad[at] ^= 0x10;
-            // The IPv6 header proper has no checksum: class and hop limit may change.
+            // The IPv6 header itself has no checksum, so traffic class and hop limit may change.
             let covered = ends[0].is_ipv4() || !(15..18).contains(&at) && at != 14 + 7;
             assert_eq!(parsed(Carrier::Udp, &bad).is_err(), covered, "byte {at}");
             let trusting = ParseOptions { verify: false, ..view(Carrier::Udp, &bad) };
@@ -102,7 +102,7 @@ fn a_checksum_that_comes_out_as_zero_is_sent_as_its_complement() {
         let first = zero_at(0);
         let udp_at = first.len() - 30 - 8;
         let sum = u16::from_be_bytes([first[udp_at + 6], first[udp_at + 7]]);
-        // A payload equal to the checksum of a zero payload makes the checksum zero.
+        // A payload that equals the checksum of a zero payload makes the checksum zero.
         let made = zero_at(sum);
         assert_eq!(made[udp_at + 6..udp_at + 8], [0xff, 0xff]);
         assert!(parsed(Carrier::Udp, &made).is_ok());
@@ -116,7 +116,7 @@ fn tags_padding_and_options_are_passed_over() {
     let found = parsed(Carrier::Udp, &tagged).unwrap();
     assert_eq!(found.length, 34);
     assert_eq!(tagged[found.start..][..30], [9; 30]);
-    // Ethernet frames have at least 60 bytes.
+    // Ethernet frames are at least 60 bytes long.
     let padded = [&plain[..], &[0; 20]].concat();
     assert_eq!(parsed(Carrier::Udp, &padded).unwrap().length, 34);
     let mut options = [&plain[..34], &[1; 8], &plain[34..]].concat();
