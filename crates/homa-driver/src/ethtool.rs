@@ -97,7 +97,7 @@ pub(crate) unsafe fn exchange<const WORDS: usize>(
     device: &str,
     words: &mut [u32; WORDS],
 ) -> io::Result<()> {
-    // SAFETY: all-zero bytes are a value of the structure.
+    // SAFETY: all-zero bytes are a valid value of the structure.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     if device.len() >= request.ifr_name.len() {
         return Err(io::ErrorKind::InvalidInput.into());

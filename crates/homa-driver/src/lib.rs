@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | [`udp::UdpDriver`] | the payload of UDP | nothing |
 //! | [`raw::RawDriver`] | the payload of IP (protocol 146), as in Linux Homa | CAP_NET_RAW |
-//! | [`linux_udp::LinuxUdpDriver`] | UDP payload at port 54321, as in Linux Homa's UDP encapsulation | nothing |
+//! | [`linux_udp::LinuxUdpDriver`] | UDP payload at port 54321: Linux Homa's UDP encapsulation | nothing |
 //! | [`packet::PacketDriver`] | either, through a mapped ring of one network device | CAP_NET_RAW |
 //! | [`xdp::XdpDriver`] | either, in the receive queues of one network device (AF_XDP) | CAP_NET_ADMIN and others |
 //!

@@ -183,7 +183,7 @@ fn received_dscp(socket: &UdpSocket) -> u8 {
     let mut byte = [0_u8; 64];
     let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: byte.len() };
     let mut control = [0_u64; 16];
-    // SAFETY: all-zero bytes are a value of the structure: null pointers and zero lengths.
+    // SAFETY: all-zero bytes are a valid value of the structure: null pointers and zero lengths.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_iov = &raw mut part;
     header.msg_iovlen = 1;

@@ -120,7 +120,7 @@ impl<E: Copy> EventQueue<E> {
 
     /// Adds an event. O(1) within 65 us of the last removed event, O(log n) beyond. An event earlier than the
     /// last removed one is moved to the latter's time, and an event at [`Time::NEVER`] is discarded.
-    #[inline(always)] // Otherwise an event passes through memory: written in pieces, and read as a whole too early.
+    #[inline(always)] // Otherwise events go through memory: written in pieces, read as a whole too early.
     pub fn push(&mut self, at: Time, event: E) {
         let at = at.as_ns().max(self.now);
         self.len += 1;

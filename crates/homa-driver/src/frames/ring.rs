@@ -128,7 +128,7 @@ impl RingPort {
     fn send_batch(&self, slots: &Slots) -> (usize, io::Result<usize>) {
         let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         let mut parts = [empty; BATCH];
-        // SAFETY: all-zero bytes are a value of the structure: null pointers and zero lengths.
+        // SAFETY: all-zero bytes are a valid value of the structure: null pointers and zero lengths.
         let mut messages: [libc::mmsghdr; BATCH] = unsafe { std::mem::zeroed() };
         let mut count = 0;
         for ((frame, part), message) in self.waiting.iter().zip(&mut parts).zip(&mut messages) {

@@ -180,7 +180,7 @@ pub struct InterfaceState {
 /// # Errors
 /// The device is gone (ENODEV), or the kernel cannot answer.
 pub(crate) fn state(socket: BorrowedFd<'_>, index: u32) -> io::Result<InterfaceState> {
-    // SAFETY: all-zero bytes are a value of the structure.
+    // SAFETY: all-zero bytes are a valid value of the structure.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     request.ifr_ifru.ifru_ifindex = index as libc::c_int;
     device_ioctl(socket, libc::SIOCGIFNAME, &mut request)?;

@@ -541,7 +541,7 @@ fn attach(socket: &Socket, device: &Device, filter: Option<&ReceiveFilter>) -> i
 /// it. With one type, a frame would arrive later by the time the stack takes, a third of a round trip, and
 /// the stack would copy the frame's descriptor.
 pub(crate) fn bind(socket: &Socket, interface: u32, ether_type: libc::c_int) -> io::Result<()> {
-    // SAFETY: all-zero bytes are a value of the structure.
+    // SAFETY: all-zero bytes are a valid value of the structure.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = libc::AF_PACKET as libc::sa_family_t;
     address.sll_protocol = (ether_type as u16).to_be();

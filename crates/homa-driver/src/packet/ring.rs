@@ -310,7 +310,7 @@ mod tests {
         let mapping = &ring.mapping;
         assert_eq!(mapping.status(number).load(Ordering::Acquire), 0, "the frame is the kernel's");
         let offset = ROOM_BEFORE_IP - ETHERNET_BYTES;
-        // SAFETY: all-zero bytes are a value of the structure, which holds only integers.
+        // SAFETY: all-zero bytes are a valid value of the structure, which holds only integers.
         let mut header: libc::tpacket2_hdr = unsafe { std::mem::zeroed() };
         (header.tp_mac, header.tp_sec, header.tp_nsec) = (offset as u16, 3, 5);
         (header.tp_len, header.tp_snaplen) = (length as u32, length as u32);

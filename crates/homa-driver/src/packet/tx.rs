@@ -96,7 +96,7 @@ impl Tx {
     /// and receives nothing. `segment`: whether several packets may share a frame.
     pub(super) fn new(socket: Socket, segment: bool) -> Tx {
         let part = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-        // SAFETY: all-zero bytes are a value of the structure: null pointers and zero lengths.
+        // SAFETY: all-zero bytes are a valid value of the structure: null pointers and zero lengths.
         let message: libc::mmsghdr = unsafe { mem::zeroed() };
         Tx {
             socket,

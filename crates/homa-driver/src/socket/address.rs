@@ -26,7 +26,7 @@ impl RawAddress {
     pub(crate) const BYTES: libc::socklen_t = size_of::<RawAddress>() as libc::socklen_t;
 
     pub(crate) fn empty() -> RawAddress {
-        // SAFETY: all-zero bytes are a value of every field of the union, which holds only integers.
+        // SAFETY: all-zero bytes are a valid value of every field of the union, which holds only integers.
         unsafe { std::mem::zeroed() }
     }
 

@@ -29,7 +29,7 @@ impl<const BYTES: usize> Control<BYTES> {
             unsafe { (libc::CMSG_LEN(data.len() as u32), libc::CMSG_SPACE(data.len() as u32)) };
         let end = at + space as usize;
         let room = &mut self.bytes[at..end];
-        // SAFETY: all-zero bytes are a value of the structure, which holds only integers.
+        // SAFETY: all-zero bytes are a valid value of the structure, which holds only integers.
         let mut header: libc::cmsghdr = unsafe { std::mem::zeroed() };
         header.cmsg_len = length as _;
         header.cmsg_level = level;

@@ -102,7 +102,7 @@ pub(crate) fn take(fd: BorrowedFd<'_>) -> Option<Report> {
         let mut quoted = QuotedHeader::default();
         let mut part =
             libc::iovec { iov_base: quoted.bytes.as_mut_ptr().cast(), iov_len: quoted.bytes.len() };
-        // SAFETY: all-zero bytes are a value of the structure: null pointers and zero lengths.
+        // SAFETY: all-zero bytes are a valid value of the structure: null pointers and zero lengths.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         message.msg_name = (&raw mut address).cast();
         message.msg_namelen = RawAddress::BYTES;

@@ -145,7 +145,7 @@ impl BatchPredictor {
 impl RxRing {
     pub(crate) fn new(ip_header: bool) -> RxRing {
         let part = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-        // SAFETY: all-zero bytes are a value of the structure: null pointers and zero lengths.
+        // SAFETY: all-zero bytes are a valid value of the structure: null pointers and zero lengths.
         let message: libc::mmsghdr = unsafe { std::mem::zeroed() };
         RxRing {
             names: vec![RawAddress::empty(); BURST_PACKETS].into_boxed_slice(),

@@ -62,7 +62,7 @@ unsafe impl Send for TxRing {}
 impl TxRing {
     pub(crate) fn new(carrier: Carrier, family: AddressFamily, max_segmented_bytes: usize) -> TxRing {
         let part = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-        // SAFETY: all-zero bytes are a value of the structure: null pointers and zero lengths.
+        // SAFETY: all-zero bytes are a valid value of the structure: null pointers and zero lengths.
         let message: libc::mmsghdr = unsafe { mem::zeroed() };
         TxRing {
             carrier,

@@ -23,7 +23,7 @@ fn set_mtu(mtu: libc::c_int) {
 }
 
 fn change_loopback(change: libc::Ioctl, fill: impl FnOnce(&mut libc::ifreq)) {
-    // SAFETY: all-zero bytes are a value of the structure.
+    // SAFETY: all-zero bytes are a valid value of the structure.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(*b"lo") {
         *to = from as libc::c_char;

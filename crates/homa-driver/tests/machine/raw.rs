@@ -137,7 +137,7 @@ fn open_tun() -> Result<std::fs::File, String> {
     let path = "/dev/net/tun";
     let file = std::fs::File::options().read(true).write(true).open(path);
     let file = file.map_err(|error| format!("{path}: {error}"))?;
-    // SAFETY: all-zero bytes are a value of the structure.
+    // SAFETY: all-zero bytes are a valid value of the structure.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     request.ifr_name[..2].copy_from_slice(&[b't' as libc::c_char, b'0' as libc::c_char]);
     request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short;
