@@ -84,7 +84,7 @@ pub struct UnreachableReport {
 /// The missing destination of a refused packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnreachableTarget {
-    /// No socket at the peer's address: ICMP port unreachable for a UDP port.
+    /// The socket at the peer's address: ICMP port unreachable for a UDP port.
     Peer {
         /// `sender_id` of the refused packet, if the report quotes enough of it. Reports from Linux do.
         sender_id: Option<u64>,
@@ -423,7 +423,8 @@ pub struct SendErrors {
     pub unreachable: u64,
     /// Forbidden, for instance by a packet filter.
     pub denied: u64,
-    /// The link to the peer accepts no packets for 5 ms, and this host also has peers behind other links.
+    /// The link to the peer has accepted no packets for 5 ms, and this host also has peers behind other
+    /// links.
     pub link_stuck: u64,
     /// Any other reason, for instance an address family that the socket cannot send to.
     pub other: u64,

@@ -127,7 +127,7 @@ impl<A: App> Network<A> {
     /// Makes a network at time 0 whose hosts have started. `app` creates the application of each host.
     ///
     /// # Panics
-    /// If the number of hosts does not fit the topology, or the protocol's configuration contradicts itself.
+    /// If the number of hosts does not fit the topology, or the protocol's configuration is inconsistent.
     pub fn new(config: NetworkConfig, mut app: impl FnMut(usize) -> A) -> Network<A> {
         assert!((1..=MAX_HOSTS).contains(&config.hosts), "hosts: 1 to {MAX_HOSTS}, not {}", config.hosts);
         assert!(config.topology != Topology::BackToBack || config.hosts == 2, "back to back are two hosts");

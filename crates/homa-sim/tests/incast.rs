@@ -15,7 +15,7 @@ fn run(incast: &Incast) -> IncastReport {
 fn assert_tamed(incast: &Incast) {
     let report = run(incast);
     assert!(report.ratio(0) <= 2.0, "cold:\n{report}");
-    // A partly lost message is requested once, for every missing range.
+    // Each missing range of a partly lost message is requested once.
     assert!(report.rounds[0].resends <= 3 * incast.senders as u64, "a storm of RESENDs:\n{report}");
     for (index, round) in report.rounds.iter().enumerate().skip(1) {
         assert_eq!(round.drops, 0, "round {index}:\n{report}");

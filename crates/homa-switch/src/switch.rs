@@ -32,7 +32,7 @@ pub struct Admission {
     queue: usize,
     bytes: u32,
     packets: Packets,
-    /// Mark the frame before pushing it ([`mark_congestion`](crate::mark_congestion)).
+    /// Whether the frame must be marked before it is pushed ([`mark_congestion`](crate::mark_congestion)).
     pub mark: bool,
 }
 

@@ -63,7 +63,7 @@ const MERGED_QUEUE_BYTES: usize = 8 << 20;
 /// How to set up a [`PacketDriver`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketConfig {
-    /// The device; `None`, the default: the device that has the address of `bind`.
+    /// Name of the device. `None`, the default: the device that has the address of `bind`.
     pub interface: Option<String>,
     /// Address to receive at and send from, one of the device's. If it is unspecified (the default), the
     /// device's first address of this IP version is used. Port 0 means any free UDP port; directly over IP

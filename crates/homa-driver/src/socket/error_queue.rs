@@ -45,7 +45,7 @@ pub(crate) enum Cause {
     PortUnreachable,
     /// The destination does not support the protocol.
     ProtocolUnreachable,
-    /// The packet is too big for a link on the path, or for the first one.
+    /// The packet is too big for a link on the path, possibly the first one.
     TooBig {
         /// Maximum packet length of that link, in bytes with the IP header; 0 if it is not reported.
         mtu: usize,

@@ -33,7 +33,7 @@ pub(crate) struct LinkedSocket {
     link_sockets: Option<LinkSockets>,
     /// Refusals of the main socket.
     refusals: StallDetector,
-    /// Whether packets were refused since the main socket last accepted all.
+    /// Whether packets were refused since the main socket last accepted all packets offered.
     full: bool,
     /// When the next call is due even if no packet arrives.
     due_ns: Option<u64>,

@@ -555,7 +555,7 @@ enum CallFailure {
     Again,
     Full,
     Broken,
-    /// The error concerns one packet, of this call or of an earlier one.
+    /// The error concerns a single packet, sent by this call or by an earlier one.
     Packet(libc::c_int),
 }
 

@@ -109,7 +109,7 @@ fn next_count(datagrams: usize, bytes: usize) -> usize {
 struct BatchPredictor {
     /// Consecutive calls that received something.
     calls: u32,
-    /// Number of such calls after which several datagrams are requested.
+    /// Number of consecutive successful calls after which several datagrams are requested.
     long: u32,
 }
 

@@ -54,7 +54,7 @@ const RETRY_NS: u64 = 20_000;
 /// How to set up an [`XdpDriver`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct XdpConfig {
-    /// The device; `None`, the default: the device that has the address of `bind`.
+    /// Name of the device. `None`, the default: the device that has the address of `bind`.
     pub interface: Option<String>,
     /// Address to receive at and send from, one of the device's. If it is unspecified (the default), the
     /// device's first address of this IP version is used. Port 0 means any free UDP port; directly over IP

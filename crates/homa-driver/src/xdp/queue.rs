@@ -25,7 +25,7 @@ pub(super) enum KickOutcome {
 #[derive(Debug)]
 pub(super) struct Completions {
     ring: ConsumerRing<u64>,
-    /// For each driver, its frames that another driver has found here.
+    /// For each driver, those of its frames that another driver has reaped here.
     found: Vec<Vec<u32>>,
 }
 

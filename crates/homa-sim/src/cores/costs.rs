@@ -45,7 +45,7 @@ pub struct ReceiveCosts {
     pub packet_ns: u64,
     /// Time per byte, from 0 to 1,000.
     pub byte_ns: f64,
-    /// Maximum length of the device's queue for a core in packets, at least 1. More packets are dropped.
+    /// Maximum length of the device's queue for a core in packets, at least 1. Further packets are dropped.
     pub ring_packets: usize,
 }
 
@@ -57,7 +57,7 @@ pub struct HandoffCosts {
     pub wake_ns: u64,
     /// Additional delay if that core is not the core of arrival.
     pub other_core_ns: u64,
-    /// Maximum backlog of a core in packets, at least 1. More packets are dropped.
+    /// Maximum backlog of a core in packets, at least 1. Further packets are dropped.
     pub backlog_packets: usize,
 }
 

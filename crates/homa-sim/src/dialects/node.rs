@@ -1,4 +1,4 @@
-//! A speaker of Homa in a pairing: this project's endpoint, or a model kernel.
+//! A Homa implementation in a pairing: this project's endpoint, or a model kernel.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

@@ -44,7 +44,7 @@ pub struct Bypass {
 }
 
 impl Bypass {
-    /// Applies these rules, and the other policy to the remaining packets.
+    /// Makes a policy that applies these rules, and uses `otherwise` for the remaining packets.
     #[must_use]
     pub fn new(rules: BypassRules, otherwise: Box<dyn Policy>) -> Bypass {
         Bypass { rules, otherwise }
