@@ -1,8 +1,8 @@
 //! Turns off offloads of a network device: packet processing that it does on behalf of the kernel.
 //!
 //! A virtual device passes a packet of 64 KB that "the hardware" was to segment, or a checksum that it was to
-//! compute, unchanged to its other end. If the device simulates a wire, such packets are wrong: no wire could
-//! carry them.
+//! compute, unchanged to its other end. If the other end simulates a wire, such packets are wrong: no wire
+//! could carry them.
 
 use std::io;
 use std::os::fd::AsFd;

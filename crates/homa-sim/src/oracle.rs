@@ -71,7 +71,7 @@ pub(crate) struct Before {
 #[derive(Debug)]
 pub(crate) struct Oracle {
     on: bool,
-    /// Whether each host is one without an incarnation.
+    /// For each host, whether it shows no incarnation.
     kernels: Rc<[bool]>,
     /// Whether queued packets may be sent for an ended RPC whose ID its client has reused.
     pub(crate) held_over: bool,

@@ -60,8 +60,8 @@ pub struct SteerReport {
     pub rpcs: u64,
     /// Measured RPCs that had not ended at the end of the run.
     pub unfinished: u64,
-    /// Maximum length of a short message: 1,499 bytes, or the longest of the shortest tenth of the messages
-    /// if that is less.
+    /// Maximum length of a short message: 1,499 bytes or, if fewer than a tenth of the messages are that
+    /// short, the length that a tenth of them do not exceed.
     pub short_bytes: u32,
     /// Number of completed RPCs with short messages.
     pub short_rpcs: u64,

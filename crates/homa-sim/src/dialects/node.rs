@@ -62,7 +62,7 @@ pub(super) struct Ours {
     peer: SocketAddr,
     client_port: u16,
     arrived: Arrived,
-    /// The tokens of the open calls.
+    /// RPC IDs of the open calls.
     calls: HashMap<RpcKey, u64>,
     finished: Vec<Finished>,
     executed: HashMap<u64, u32>,
