@@ -1,15 +1,15 @@
 //! The structures and numbers of Linux Homa's socket interface.
 
-/// Homa's number among the IP protocols.
+/// Homa's IP protocol number.
 pub(crate) const IPPROTO_HOMA: i32 = 146;
 
-/// Maximum bytes of a message.
+/// Maximum length of a message in bytes.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 1_000_000;
 
-/// Bytes of a page of receive buffers.
+/// Size of a receive buffer page in bytes.
 pub(crate) const PAGE_BYTES: usize = 1 << 16;
 
-/// Maximum pages of a message.
+/// Maximum number of pages of a message.
 pub(crate) const MAX_PAGES: usize = MAX_MESSAGE_BYTES.div_ceil(PAGE_BYTES);
 
 /// First client port; servers bind lower ports.
@@ -20,23 +20,24 @@ pub(crate) const SO_HOMA_RCVBUF: i32 = 10;
 /// Option: whether the socket accepts requests.
 pub(crate) const SO_HOMA_SERVER: i32 = 11;
 
-/// Flag of [`SendArgs`]: only a recvmsg that names the call's id receives the response.
+/// Flag of [`SendArgs`]: only a recvmsg that specifies the call's ID receives the response.
 pub(crate) const SEND_PRIVATE: u32 = 1;
 
-/// ioctl: information about a socket and its RPCs. The first number is that of the module's header since
-/// April 2026, the second that from October 2025 on. The numbers of all header generations differ, and have
-/// the same meaning here.
+/// ioctl: information about a socket and its RPCs. The first number is from the module's header since April
+/// 2026, the second from the header since October 2025. The numbers differ between generations of the header,
+/// but have the same meaning here.
 pub(crate) const HOMAIOCINFO: [u64; 2] = [0xc088_6890, 0xc088_6801];
-/// ioctl: gives up calls; the same generations, and the number before October 2025.
+/// ioctl: aborts calls. The first two numbers are from the same headers as for [`HOMAIOCINFO`], the third
+/// from headers before October 2025.
 pub(crate) const HOMAIOCABORT: [u64; 3] = [0xc020_6891, 0xc020_6802, 0xc020_89e3];
-/// ioctl: stops the time trace; the same generations.
+/// ioctl: stops the time trace. The numbers are from the same headers as for [`HOMAIOCABORT`].
 pub(crate) const HOMAIOCFREEZE: [u64; 3] = [0x6892, 0x6803, 0x89ef];
 
 /// The structure at `msg_control` in sendmsg.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct SendArgs {
-    /// 0 to send a request, whose id is written here; else the id of the request to answer.
+    /// In: 0 to send a request, or the ID of the request to answer. Out: the ID of a sent request.
     pub(crate) id: u64,
     pub(crate) completion_cookie: u64,
     pub(crate) flags: u32,
@@ -47,10 +48,10 @@ pub(crate) struct SendArgs {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct RecvArgs {
-    /// In: 0, or the private call to wait for. Out: the RPC of the message.
+    /// In: 0, or the ID of the private call to wait for. Out: the ID of the message's RPC.
     pub(crate) id: u64,
     pub(crate) completion_cookie: u64,
-    /// In: pages to give back. Out: pages of the message.
+    /// In: number of pages to give back. Out: number of pages of the message.
     pub(crate) num_bpages: u32,
     pub(crate) reserved: u32,
     pub(crate) bpage_offsets: [u32; MAX_PAGES],
@@ -68,18 +69,19 @@ pub(crate) struct RcvbufArgs {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct AbortArgs {
-    /// 0 stands for all calls of the socket.
+    /// ID of the call; 0 for all calls of the socket.
     pub(crate) id: u64,
-    /// 0 discards the calls; else recvmsg returns them with this error.
+    /// 0 to discard the calls; otherwise, recvmsg returns the calls with this error.
     pub(crate) error: u32,
     pub(crate) reserved: u32,
     pub(crate) reserved_too: [u64; 2],
 }
 
-/// Bytes of [`InfoArgs::error_msg`].
+/// Size of [`InfoArgs::error_msg`] in bytes.
 pub(crate) const ERROR_TEXT_BYTES: usize = 104;
 
-/// Bytes of text with its terminating 0. Headers before May 2026 have no more.
+/// Maximum size of the text in bytes, including its terminating 0. In headers before May 2026, the field has
+/// only this size.
 pub(crate) const OLD_ERROR_TEXT_BYTES: usize = 100;
 
 /// The argument of [`HOMAIOCINFO`].
@@ -88,7 +90,7 @@ pub(crate) const OLD_ERROR_TEXT_BYTES: usize = 100;
 pub(crate) struct InfoArgs {
     /// In: address of an array of [`RpcInfo`].
     pub(crate) rpc_info: u64,
-    /// In: bytes of the array.
+    /// In: size of the array in bytes.
     pub(crate) rpc_info_length: u64,
     pub(crate) bpool_avail_bytes: u64,
     pub(crate) port: u32,
@@ -100,7 +102,7 @@ pub(crate) struct InfoArgs {
 pub(crate) const RPC_BUF_STALL: u16 = 1;
 /// Flag of [`RpcInfo`]: the call is private.
 pub(crate) const RPC_PRIVATE: u16 = 2;
-/// Flag of [`RpcInfo`]: the message is complete, and waits for recvmsg.
+/// Flag of [`RpcInfo`]: the message is complete and waits for recvmsg.
 pub(crate) const RPC_RX_READY: u16 = 4;
 
 /// An RPC in the result of [`HOMAIOCINFO`].

@@ -1,4 +1,4 @@
-//! ioctl: reads information about a socket, gives up calls, and freezes the time trace.
+//! ioctl: returns information about a socket, aborts calls, and freezes the time trace.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::c_void;
@@ -20,7 +20,7 @@ use crate::socket_name::SocketName;
 
 impl Socket {
     pub(crate) fn control(&self, request: u64, argument: *mut c_void) -> Result<(), Refusal> {
-        // Programs pass the number as an int, whose sign extends into the upper half.
+        // Programs pass the number as an int, so its upper half may be a sign extension.
         match request & u64::from(u32::MAX) {
             number if HOMAIOCINFO.contains(&number) => self.info(argument.cast()),
             number if HOMAIOCABORT.contains(&number) => self.abort(argument.cast()),
@@ -81,15 +81,15 @@ impl Socket {
             }
         }
         let text = self.error_text().as_bytes();
-        // The last byte ends the string.
+        // Leaves room for the terminating 0.
         let length = text.len().min(OLD_ERROR_TEXT_BYTES - 1);
         info.error_msg = [0; ERROR_TEXT_BYTES];
         info.error_msg[..length].copy_from_slice(&text[..length]);
         memory::write(argument, info)
     }
 
-    /// The RPCs that the kernel would list for this socket: calls until their outcome is received, requests
-    /// until they are answered.
+    /// The RPCs that the kernel would list for this socket: calls until their outcomes are received, and
+    /// requests until they are answered.
     fn rpcs(&self, side: &homa::kernel_api::Socket) -> Vec<RpcInfo> {
         let calls: HashMap<u64, CallInfo> = side.calls().into_iter().map(|call| (call.id, call)).collect();
         let state = self.state();
@@ -101,7 +101,7 @@ impl Socket {
         let (mut open, living) = (calls, side.rpcs());
         for rpc in living {
             let call = open.remove(&rpc.id);
-            // A discarded call ends once its server was notified.
+            // Discarded calls are skipped: they exist only until their servers were notified.
             if rpc.id & 1 == 1 || call.is_some() {
                 told.push(self.told(&rpc, call.as_ref(), &in_hand));
             }
@@ -143,7 +143,7 @@ impl Socket {
         }
     }
 
-    /// A call that is over for the transport: everything was sent and received.
+    /// A call that is over for the transport, in the kernel's format: everything was sent and received.
     fn told_over(&self, call: &FinishedCall, waits: bool) -> RpcInfo {
         let FinishedCall { id, cookie, private, from, request_bytes, response_bytes } = *call;
         let private = if private { RPC_PRIVATE } else { 0 };

@@ -1,6 +1,6 @@
-//! Requests that the program has received and not answered, and messages that found no room in the program's
-//! buffers. The descriptor shows messages that have room by now. Pages come back from the program, and by
-//! threads of the transport from messages that never became complete.
+//! Requests that the program has received but not answered, and messages that found no room in the program's
+//! buffers. The descriptor becomes readable when there is room for such a message. Pages are given back by
+//! the program, and by threads of the transport for messages that never became complete.
 
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
@@ -13,21 +13,22 @@ use homa::kernel_api::ReadinessFd;
 use crate::open_requests::OpenRequests;
 use crate::pending_message::PendingMessage;
 
-/// Maximum number of messages that are held for want of room, without outcomes of private calls. Further
-/// messages stay with the transport.
+/// Maximum number of messages that are held because they have no room, not counting outcomes of private
+/// calls. Further messages stay in the transport.
 const MAX_HELD: usize = 64;
 
-/// The [module](self)'s queue. It has no handle of the transport, so that any thread of the transport may
-/// drop the last reference.
+/// The [module](self)'s queue. It holds no reference to the transport, so that any thread of the transport
+/// may drop the last reference to the queue.
 pub(crate) struct DeliveryQueue {
     state: Mutex<QueueState>,
-    /// Whether messages are held. Most programs always have room, and read this instead of taking the lock.
+    /// Whether messages are held. Programs that always have room, as most do, read this instead of taking the
+    /// lock.
     holds: AtomicBool,
     signal: Arc<ReadinessFd>,
     shut: AtomicBool,
 }
 
-/// The messages that the program has received or is about to receive.
+/// The messages that the program has received or is to receive.
 #[derive(Default)]
 pub(crate) struct QueueState {
     /// Unanswered requests.
@@ -36,7 +37,7 @@ pub(crate) struct QueueState {
     pub(crate) aborted: HashMap<u64, i32>,
     /// Messages that found no room in the program's buffers, the shortest first.
     pub(crate) held: Vec<PendingMessage>,
-    /// Private calls whose outcome a thread may have taken without having found a place for it.
+    /// Private calls whose outcome a thread may have taken but not yet stored.
     placing: Vec<u64>,
 }
 
@@ -56,7 +57,7 @@ impl DeliveryQueue {
         QueueGuard { state: self.state.lock().unwrap_or_else(PoisonError::into_inner), holds: &self.holds }
     }
 
-    /// Whether messages are held. The answer may already be out of date.
+    /// Whether messages are held. The result may already be out of date.
     pub(crate) fn holds(&self) -> bool {
         self.holds.load(SeqCst)
     }
@@ -66,7 +67,7 @@ impl DeliveryQueue {
         self.shut.load(SeqCst)
     }
 
-    /// Shuts the socket down, which the descriptor shows from now on. `false` if it was shut down before.
+    /// Marks the socket as shut down. Returns `false` if it already was.
     pub(crate) fn shut(&self) -> bool {
         !self.shut.swap(true, SeqCst)
     }
@@ -78,8 +79,7 @@ impl DeliveryQueue {
         drop(state);
     }
 
-    /// Holds a message that has no room. Returns whether no other message is held except private ones, and
-    /// this one is not private.
+    /// Holds a message that has no room. Returns whether it is the only held message that is not private.
     pub(crate) fn hold(&self, message: PendingMessage) -> bool {
         let mut state = self.state();
         let is_first = !message.is_private() && state.held.iter().all(PendingMessage::is_private);
@@ -98,24 +98,25 @@ impl DeliveryQueue {
         self.holds() && self.state().is_full()
     }
 
-    /// Updates the state that the descriptor is to show; returns whether it has changed. While the maximum
-    /// number of messages is held, messages of the transport cannot be received; the kernel's poll shows only
-    /// receivable messages. The update is made under the lock, so that updates are in order. The descriptor
-    /// is written without the lock: that may end the socket, which takes the lock.
+    /// Updates the state that the descriptor is to show, and returns whether it has changed. While the
+    /// maximum number of messages is held, messages in the transport cannot be received, and poll must report
+    /// only receivable messages. The state is updated under the lock, so that updates are in order. The
+    /// descriptor is written without the lock, since the write may tear down the socket, which takes the
+    /// lock.
     fn note(&self, state: &QueueState) -> bool {
         let has_room = state.held.iter().any(|held| held.shown && !held.is_private());
         self.signal.stage(has_room || self.is_shut(), state.is_full())
     }
 
     /// Makes the descriptor readable while there is room for a held message: poll must neither miss such a
-    /// message nor show one without room. `has_room` tells whether there is room for this many bytes. Returns
-    /// whether a message has room that had none before.
+    /// message nor report one without room. `has_room` tells whether there is room for a number of bytes.
+    /// Returns whether a message that had no room before has room now.
     pub(crate) fn show(&self, has_room: impl Fn(usize) -> bool) -> bool {
         let mut state = self.state();
         let mut has_news = false;
         for held in state.held.iter_mut().filter(|held| !held.is_private()) {
             let has_room = has_room(held.length());
-            // For the kernel's poll, a message arrives when it has room.
+            // To the kernel's poll, a message arrives when it gets room.
             has_news |= has_room && !held.shown;
             held.shown = has_room;
         }
@@ -127,13 +128,14 @@ impl DeliveryQueue {
         has_news
     }
 
-    /// A thread keeps the result from before it takes the outcome of a private call until that has a place.
+    /// Claims the outcome of a private call. A thread holds the returned guard from before it takes the
+    /// outcome until the outcome has been stored.
     pub(crate) fn placing(&self, id: u64) -> OutcomeClaim<'_> {
         self.state().placing.push(id);
         OutcomeClaim { deliveries: self, id }
     }
 
-    /// Whether the outcome of this private call is held for want of room, or may be soon.
+    /// Whether the outcome of this private call is held because it has no room, or may be held soon.
     pub(crate) fn may_hold_private(&self, id: u64) -> bool {
         let state = self.state();
         state.placing.contains(&id) || state.holds_private(id)
@@ -163,7 +165,7 @@ impl DerefMut for QueueGuard<'_> {
 impl Drop for QueueGuard<'_> {
     fn drop(&mut self) {
         let holds = !self.state.held.is_empty();
-        // Written only on a change, since other threads read its cache line.
+        // Written only on a change: other threads read this cache line.
         if self.holds.load(Relaxed) != holds {
             self.holds.store(holds, SeqCst);
         }
@@ -171,13 +173,14 @@ impl Drop for QueueGuard<'_> {
 }
 
 impl QueueState {
-    /// Private calls do not count: there are at most as many as the program has begun, and they do not
-    /// prevent the receipt of other messages.
+    /// Whether the maximum number of messages is held. Outcomes of private calls do not count: there are at
+    /// most as many as the program has started calls, and they do not keep other messages from being
+    /// received.
     fn is_full(&self) -> bool {
         self.held.iter().filter(|held| !held.is_private()).count() >= MAX_HELD
     }
 
-    /// Whether the outcome of this private call is held for want of room.
+    /// Whether the outcome of this private call is held because it has no room.
     pub(crate) fn holds_private(&self, id: u64) -> bool {
         self.held.iter().any(|held| held.is_private() && held.id() == id)
     }

@@ -1,4 +1,4 @@
-//! The table of descriptors of this process that are Homa sockets.
+//! The table of this process's descriptors that are Homa sockets.
 
 use std::os::fd::RawFd;
 use std::ptr;
@@ -12,22 +12,23 @@ use crate::process::{self, MAX_DESCRIPTORS, StateOwner};
 use crate::settings::Settings;
 use crate::socket::Socket;
 
-/// A bit for each descriptor that is a Homa socket, of this process or inherited from its parent at fork.
+/// A bit for each descriptor that is a Homa socket, whether opened by this process or inherited from its
+/// parent.
 static MARKS: [AtomicU64; MAX_DESCRIPTORS / 64] = [const { AtomicU64::new(0) }; MAX_DESCRIPTORS / 64];
 
 /// Number of marked descriptors.
 static MARKED: AtomicUsize = AtomicUsize::new(0);
 
-/// The sockets and hosts of this process. A child starts without: its parent's threads do not exist there,
-/// and its locks may be held for ever.
+/// The sockets and hosts of this process. A child starts without them: the parent's threads do not exist in
+/// the child, and the parent's locks may be held there for ever.
 static PROCESS_STATE: AtomicPtr<ProcessState> = AtomicPtr::new(ptr::null_mut());
 
 /// The state at [`PROCESS_STATE`].
 pub(crate) struct ProcessState {
     pub(crate) hosts: Hosts,
     sockets: RwLock<Vec<Option<Arc<Socket>>>>,
-    /// Sockets without a descriptor. A thread in a call of such a socket may still have messages written to
-    /// its buffers.
+    /// Sockets whose last descriptor was closed. If a thread is still in a call on such a socket, messages
+    /// may still be written to the socket's buffers.
     closed: Mutex<Vec<Weak<Socket>>>,
 }
 
@@ -82,7 +83,7 @@ impl ProcessState {
                 MARKED.fetch_add(1, Relaxed);
             }
         }
-        // A previous socket here was closed without this library's knowledge.
+        // If there was a socket at this number, it was closed without this library's knowledge.
         drop(before);
         Ok(())
     }
@@ -92,8 +93,9 @@ impl ProcessState {
         self.remove_and(fd, || ())
     }
 
-    /// Like [`remove`](ProcessState::remove), and runs `close` before any other thread can find that `fd` is
-    /// no Homa socket: that thread would otherwise make its call on the plain descriptor below the socket.
+    /// Like [`remove`](ProcessState::remove), but first runs `close`, before any other thread can find that
+    /// `fd` is no longer a Homa socket. Otherwise such a thread would make its call on the underlying plain
+    /// descriptor.
     pub(crate) fn remove_and(&self, fd: RawFd, close: impl FnOnce()) -> Option<Arc<Socket>> {
         let at = fd as usize;
         let removed;
@@ -112,7 +114,7 @@ impl ProcessState {
                 closed.push(Arc::downgrade(&removed));
             }
         }
-        // A thread in a call of this socket may keep it for a long time.
+        // Not left to the drop: a thread in a call on this socket may hold a reference for a long time.
         if is_last {
             removed.close();
         }
@@ -125,16 +127,17 @@ impl ProcessState {
         process::state_owner() == StateOwner::ThisProcess
     }
 
-    /// The Homa socket of `fd`; an error if it belongs to the parent, or if another thread has closed it
-    /// since the caller read its mark.
+    /// The Homa socket of `fd`. It is an error if the socket belongs to the parent process, or if another
+    /// thread has closed it since the caller read its mark.
     pub(crate) fn socket(&self, fd: RawFd) -> Result<Arc<Socket>, Refusal> {
         let sockets = self.sockets.read().unwrap_or_else(PoisonError::into_inner);
         let socket = sockets.get(fd as usize).and_then(Option::as_ref).map(Arc::clone);
         socket.ok_or(Refusal::plain(if is_homa(fd) { libc::ENOTCONN } else { libc::EBADF }))
     }
 
-    /// Calls `body` with the Homa socket of `fd`, if the table can be read now. It is for signal handlers,
-    /// whose thread may be changing the table. It makes no handle, which could become the last one.
+    /// Calls `body` with the Homa socket of `fd`, if the table can be read without waiting. For signal
+    /// handlers, which may have interrupted a change of the table. Creates no `Arc`, which could become the
+    /// last reference.
     pub(crate) fn glance_at(&self, fd: RawFd, body: impl Fn(&Socket)) {
         if let Some(sockets) = self.glance()
             && let Some(socket) = sockets.get(fd as usize).and_then(Option::as_deref)
@@ -143,7 +146,7 @@ impl ProcessState {
         }
     }
 
-    /// Does the same with each Homa socket.
+    /// Like [`glance_at`](ProcessState::glance_at), for every Homa socket.
     pub(crate) fn glance_at_each(&self, body: impl Fn(&Socket)) {
         if let Some(sockets) = self.glance() {
             sockets.iter().flatten().for_each(|socket| body(socket));
@@ -164,7 +167,7 @@ impl ProcessState {
         }
     }
 
-    /// All Homa sockets.
+    /// All Homa sockets, including closed ones that are still in use.
     pub(crate) fn all(&self) -> Vec<Arc<Socket>> {
         let sockets = self.sockets.read().unwrap_or_else(PoisonError::into_inner);
         let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -204,7 +207,7 @@ mod tests {
     fn only_a_child_forgets_what_is_the_librarys_own() {
         const OWN: u32 = 900_000;
         let is_own = || own_descriptors::marked(OWN, OWN).next().is_some();
-        // Stands for another thread that has just created the state and opened its first socket.
+        // Stands in for another thread that has just created the state and opened its first socket.
         own_descriptors::keep(OWN as RawFd);
         PROCESS_STATE.store(ptr::null_mut(), Release);
         ProcessState::get();

@@ -1,4 +1,4 @@
-//! The border to C: errors are numbers, and no panic crosses it.
+//! The C boundary: errors become numbers, and no panic crosses it.
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,7 +6,7 @@ use std::ptr;
 
 use crate::own_descriptors::LibraryCall;
 
-/// Why a call failed: the errno of the program, and a text for HOMAIOCINFO, which is empty if the number
+/// Why a call failed: the errno for the program, and a text for HOMAIOCINFO, which is empty if the errno
 /// suffices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
@@ -19,7 +19,7 @@ impl Refusal {
         Refusal { errno, text }
     }
 
-    /// A failure that does not change the last text.
+    /// A failure that leaves the previous error text unchanged.
     pub(crate) const fn plain(errno: i32) -> Refusal {
         Refusal { errno, text: "" }
     }
@@ -48,8 +48,8 @@ unsafe extern "C" {
 /// `PTHREAD_CANCEL_DISABLE`, which is the same in glibc and musl.
 const CANCEL_DISABLE: c_int = 1;
 
-/// Defers cancellation of this thread while it exists. To end a thread, the C library would unwind its stack,
-/// through frames of ours that hold locks.
+/// A guard: while it exists, cancellation of this thread is deferred. To end a thread, the C library would
+/// unwind its stack through frames of this library that hold locks.
 struct CancellationGuard(c_int);
 
 impl CancellationGuard {
@@ -68,7 +68,8 @@ impl Drop for CancellationGuard {
     }
 }
 
-/// Converts a result for C. A panic is a bug of this library: the program gets EIO and keeps running.
+/// Runs `body` and converts its result for C. A panic is a bug of this library: the program gets EIO and
+/// keeps running.
 pub(crate) fn answer(body: impl FnOnce() -> Result<isize, Refusal>) -> isize {
     let before = errno();
     let _not_cancelled = CancellationGuard::new();
@@ -87,7 +88,7 @@ pub(crate) fn answer(body: impl FnOnce() -> Result<isize, Refusal>) -> isize {
     }
 }
 
-/// Converts a result for functions that return an int.
+/// Like [`answer`], for functions that return an int.
 pub(crate) fn answer_int(body: impl FnOnce() -> Result<i32, Refusal>) -> i32 {
     answer(|| body().map(|value| value as isize)) as i32
 }

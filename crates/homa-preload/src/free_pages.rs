@@ -9,7 +9,7 @@ pub(crate) struct FreePages {
 }
 
 impl FreePages {
-    /// A set of this number of pages, all of them free.
+    /// Creates a set of this number of pages, all of them free.
     pub(crate) fn new(count: u32) -> FreePages {
         let mut words = vec![u64::MAX; count.div_ceil(64) as usize];
         if let Some(last) = words.last_mut().filter(|_| !count.is_multiple_of(64)) {
@@ -27,8 +27,9 @@ impl FreePages {
         self.words.get(page / 64).is_some_and(|word| word >> (page % 64) & 1 == 1)
     }
 
-    /// Takes the first `length` contiguous free pages, and returns the first of them. With few messages at a
-    /// time, the first pages are those used last: their memory exists, and is in the caches.
+    /// Takes the first run of `length` contiguous free pages, and returns its first page. With few messages
+    /// at a time, the first pages are the most recently used ones: their memory is already mapped, and is in
+    /// the caches.
     pub(crate) fn take_run(&mut self, length: u32) -> Option<u32> {
         let length = length as usize;
         if length == 0 || length > self.count {
@@ -56,7 +57,7 @@ impl FreePages {
         None
     }
 
-    /// Frees a page, which must have been taken.
+    /// Frees a page, which must be in use.
     pub(crate) fn put(&mut self, page: u32) {
         let page = page as usize;
         debug_assert!(!self.is_free(page));

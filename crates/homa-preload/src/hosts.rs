@@ -1,13 +1,13 @@
-//! Hosts of sockets, and the UDP port of a Homa port.
+//! The hosts of the sockets, and the mapping from Homa ports to UDP ports.
 //!
-//! A program gives an IP address and a Homa port; over UDP, the UDP port must follow from them. Hence it is a
-//! function of the Homa port, and every socket has a host of its own. A server's UDP port is
+//! A program specifies only an IP address and a Homa port. Over UDP, the UDP port must be derived from these,
+//! so it is a function of the Homa port, and every socket has its own host. A server's UDP port is
 //! [`FIRST_SERVER_UDP_PORT`] plus the Homa port (port 99 gives 14600, as for `homa serve`). A client's UDP
-//! port equals its Homa port. The owner of the UDP port owns the Homa port. The kernel assigns UDP ports
-//! among all processes of the machine, and frees those of a process that dies.
+//! port equals its Homa port. The owner of the UDP port owns the Homa port. The kernel allocates UDP ports
+//! among all processes of the machine, and frees the ports of a process that dies.
 //!
-//! Over raw IP, and in Linux Homa's UDP form, all sockets of a process are ports of one host. Processes share
-//! the ports by the shared memory of the process group.
+//! Over raw IP, and in Linux Homa's UDP form, all sockets of a process are ports of one host. The processes
+//! allocate ports through the shared memory of the process group.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
@@ -28,17 +28,17 @@ use crate::own_descriptors::OwnDescriptors;
 use crate::settings::Settings;
 use crate::signals;
 
-/// The UDP port of the hypothetical server port 0.
+/// The UDP port that Homa port 0, which no server can have, would map to.
 const FIRST_SERVER_UDP_PORT: u16 = ServerAddr::DEFAULT_UDP_PORT - ServerAddr::DEFAULT_PORT;
 
-/// First client port over UDP, above all UDP ports of servers.
+/// First client port over UDP. It is above all UDP ports of servers.
 const FIRST_UDP_CLIENT_PORT: u16 = FIRST_SERVER_UDP_PORT + FIRST_CLIENT_PORT;
 
-/// Attempts to open a port that is still being cleaned up, and the time between two.
+/// Number of attempts to open a port that is still being cleaned up, and the time between two attempts.
 const TRIES: u32 = 10;
 const BETWEEN_TRIES: Duration = Duration::from_millis(1);
 
-/// A socket of the transport, and its host.
+/// A socket of the transport, with its host.
 pub(crate) struct TransportSocket {
     pub(crate) socket: Arc<Socket>,
     /// Dropped after the socket.
@@ -48,9 +48,9 @@ pub(crate) struct TransportSocket {
 /// Creates the hosts of this process.
 pub(crate) struct Hosts {
     config: HostConfig,
-    /// A message may begin while messages in flight have fewer bytes than this.
+    /// A message may start while the messages in flight total fewer bytes than this.
     send_memory: u64,
-    /// The single host of the process, with a driver whose processes share an address.
+    /// The single host of the process, if its driver lets processes share an address.
     shared: Mutex<Option<Arc<Host>>>,
     /// The next client port to try.
     next_client: AtomicU16,
@@ -58,7 +58,7 @@ pub(crate) struct Hosts {
 
 impl Hosts {
     pub(crate) fn new(settings: Settings) -> Hosts {
-        // Processes that start at the same time begin at different ports.
+        // Makes processes that start at the same time begin with different ports.
         let clients = u16::MAX - FIRST_UDP_CLIENT_PORT;
         let start = (std::process::id().wrapping_mul(0x9e37_79b1) >> 16) as u16 % clients;
         Hosts {
@@ -69,7 +69,7 @@ impl Hosts {
         }
     }
 
-    /// The bound of bytes in flight below which a socket may send a message.
+    /// A socket may start a message while its messages in flight total fewer bytes than this.
     pub(crate) fn send_memory(&self) -> u64 {
         self.send_memory
     }
@@ -88,10 +88,10 @@ impl Hosts {
         ServerAddr::new(host, port)
     }
 
-    /// Opens a socket at a server's port, or for `None` at a client port. With `v6`, peers may have both IP
-    /// versions, else only IPv4.
+    /// Opens a socket at a server port, or at a client port if `port` is `None`. With `v6`, peers may use
+    /// IPv4 or IPv6; otherwise only IPv4.
     pub(crate) fn open(&self, port: Option<u16>, v6: bool) -> Result<TransportSocket, Refusal> {
-        // Threads that start here must not take the program's signals.
+        // Threads that are started here inherit this mask, and must not run the program's signal handlers.
         let _signals = signals::BlockedSignals::all();
         let _making = OwnDescriptors::begin();
         if matches!(self.config.driver, DriverChoice::Raw | DriverChoice::LinuxUdp) {
@@ -114,8 +114,8 @@ impl Hosts {
     }
 
     fn open_over_udp(&self, port: u16, v6: bool) -> Result<TransportSocket, HostError> {
-        // A socket for both versions conflicts with one for IPv4: a port is taken for both. IPv4 alone is a
-        // little faster.
+        // A dual-stack socket conflicts with an IPv4 socket at the same port, so a taken port is taken for
+        // both families. IPv4 alone is a little faster.
         let ip: IpAddr = if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
         let host = Host::builder()
             .config(self.config.clone())
@@ -140,8 +140,8 @@ impl Hosts {
     }
 }
 
-/// Opens a socket of the process's single host. If the port was just closed, waits until the host's thread
-/// has cleaned it up.
+/// Opens a socket of the process's single host. If the port was only just closed, waits briefly until the
+/// host's thread has cleaned it up.
 fn open_at(host: &Host, port: Option<u16>) -> Result<Socket, HostError> {
     for _ in 0..TRIES {
         match host.socket(port) {
@@ -156,8 +156,8 @@ fn udp_port(port: u16) -> u16 {
     if port < FIRST_CLIENT_PORT { FIRST_SERVER_UDP_PORT + port } else { port }
 }
 
-/// The errno for an error of the transport. The full text goes to standard error, unless the error is an
-/// expected one.
+/// The errno for an error of the transport. Unless the error is an expected one, its full text goes to
+/// standard error.
 pub(crate) fn refusal(error: &HostError) -> Refusal {
     let errno = match error {
         HostError::Bind(BindError::InUse(_))
@@ -168,7 +168,7 @@ pub(crate) fn refusal(error: &HostError) -> Refusal {
         HostError::Port(PortError::NoneFree) | HostError::Segment(SegmentError::NoClientPort) => {
             return Refusal::new(libc::EADDRNOTAVAIL, "all client ports are open");
         }
-        // As the kernel says where its UDP port is taken.
+        // The errno that the kernel returns if Homa's UDP port is taken.
         HostError::Bind(BindError::LinuxUdpTaken(_)) => libc::EADDRINUSE,
         HostError::Bind(BindError::NoCapability { .. }) => libc::EPERM,
         HostError::Bind(BindError::NoSuchFamily(_)) => libc::EAFNOSUPPORT,

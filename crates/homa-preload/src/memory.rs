@@ -1,8 +1,7 @@
-//! Checks the program's memory before access, since a wrong address must give the program an error (EFAULT)
-//! and not end it.
+//! Checks the program's memory before access: a bad address must fail with EFAULT, and not crash the program.
 //!
-//! A check is a system call. Programs pass the same structures again and again, so each thread remembers
-//! valid pages.
+//! A check is a system call. Programs pass the same structures repeatedly, so each thread remembers valid
+//! pages.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -10,20 +9,20 @@ use std::sync::atomic::{AtomicUsize, Ordering::*};
 
 use crate::ffi_border::Refusal;
 
-/// Bytes of the smallest page size of any machine.
+/// The smallest page size of any machine, in bytes.
 pub(crate) const PAGE: usize = 4096;
 
 /// Number of pages that a thread remembers.
 const REMEMBERED: usize = 64;
 
-/// Incremented when the program has unmapped memory: remembered pages may be invalid.
+/// Incremented whenever the program has unmapped memory, which may invalidate remembered pages.
 static TAKEN_AWAY: AtomicUsize = AtomicUsize::new(0);
 
 /// The valid pages that a thread remembers.
 struct VerifiedPages {
     /// The value of [`TAKEN_AWAY`] for which the pages are valid.
     since: Cell<usize>,
-    /// Numbers of valid pages, each with bit 0 set if writable; 0: none.
+    /// Numbers of valid pages, shifted left by one; bit 0 is set if the page is writable. 0 is an empty slot.
     pages: [Cell<usize>; REMEMBERED],
 }
 
@@ -36,8 +35,8 @@ pub(crate) fn forget_good() {
     TAKEN_AWAY.fetch_add(1, Release);
 }
 
-/// Checks that `length` bytes at `address` can be read, or with `write` written. Only the first and last page
-/// are checked, since the pages between seldom belong to another mapping.
+/// Checks that `length` bytes at `address` can be read, or written if `write` is set. Checks only the first
+/// and the last page, since the pages between them seldom belong to another mapping.
 pub(crate) fn check(address: usize, length: usize, write: bool) -> Result<(), Refusal> {
     if length == 0 {
         return Ok(());
@@ -59,7 +58,7 @@ fn place_of(page: usize) -> usize {
 #[inline(always)]
 fn is_known(page: usize, write: bool) -> bool {
     let known = GOOD.try_with(|VerifiedPages { since, pages }| {
-        // Read first, so that changes by a signal handler in between show in the other values.
+        // Read first: if a signal handler runs in between, its changes show in the values read later.
         let taken_away = TAKEN_AWAY.load(Acquire);
         let known = pages[place_of(page)].get();
         since.get() == taken_away && (known == page << 1 | 1 || !write && known == page << 1)
@@ -72,8 +71,9 @@ fn check_page(at: usize, write: bool) -> Result<(), Refusal> {
     check_page_by(at, write, look)
 }
 
-/// Checks a page that is not remembered. A signal handler may unmap it at any moment: this function notices
-/// it until it returns. Afterwards it is the program's error to unmap memory in use.
+/// Checks a page, unless it is remembered. A signal handler may unmap the page at any moment. If this happens
+/// before the function returns, the page is not remembered as valid; if it happens later, it is the program's
+/// error to unmap memory in use.
 #[inline(always)]
 fn check_page_by(at: usize, write: bool, look: impl FnOnce(usize, bool) -> bool) -> Result<(), Refusal> {
     match is_known(at / PAGE, write) {
@@ -82,7 +82,7 @@ fn check_page_by(at: usize, write: bool, look: impl FnOnce(usize, bool) -> bool)
     }
 }
 
-/// Checks a page, and remembers it if valid.
+/// Checks a page, and remembers it if it is valid.
 #[cold]
 fn look_and_remember(at: usize, write: bool, look: impl FnOnce(usize, bool) -> bool) -> Result<(), Refusal> {
     let page = at / PAGE;
@@ -90,7 +90,7 @@ fn look_and_remember(at: usize, write: bool, look: impl FnOnce(usize, bool) -> b
         let taken_away = TAKEN_AWAY.load(Acquire);
         if since.get() != taken_away {
             pages.iter().for_each(|page| page.set(0));
-            // Written last, so that a signal handler in between invalidates the pages, too.
+            // Written last, so that the pages remain invalid if a signal handler runs in between.
             since.set(taken_away);
         }
         taken_away
@@ -100,8 +100,8 @@ fn look_and_remember(at: usize, write: bool, look: impl FnOnce(usize, bool) -> b
     }
     let _ = GOOD.try_with(|VerifiedPages { since, pages }| {
         pages[place_of(page)].set(page << 1 | usize::from(write));
-        // If a handler has unmapped memory since the check and then passed other memory, the remembered pages
-        // were reset.
+        // `since` has changed if a handler has unmapped memory since the check and has then made a call with
+        // other memory.
         if since_look != Ok(since.get()) {
             pages[place_of(page)].set(0);
         }
@@ -109,8 +109,9 @@ fn look_and_remember(at: usize, write: bool, look: impl FnOnce(usize, bool) -> b
     Ok(())
 }
 
-/// Has the kernel copy the byte at `at` out of this process, and with `write` back to the same place. If the
-/// kernel does not permit it, as in some containers, returns true.
+/// Has the kernel read the byte at `at` from this process and, with `write`, write it back to the same
+/// address. Returns false if that faults. If the kernel does not permit such access, as in some containers,
+/// returns true.
 fn look(at: usize, write: bool) -> bool {
     let mut byte = 0_u8;
     let mine = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
@@ -121,7 +122,7 @@ fn look(at: usize, write: bool) -> bool {
     if fault(read) {
         return false;
     }
-    // SAFETY: the kernel writes the byte just read to the same address, or returns an error. A program does
+    // SAFETY: the kernel writes the byte just read to the same address, or returns an error. A program must
     // not change memory while a call may write to it.
     !write || !fault(unsafe { libc::process_vm_writev(libc::getpid(), &mine, 1, &theirs, 1, 0) })
 }

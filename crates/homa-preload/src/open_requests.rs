@@ -1,17 +1,17 @@
-//! Requests that the program has received and not answered.
+//! Requests that the program has received but not answered.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
 use foldhash::fast::RandomState;
 
-/// An RPC's id and its client.
+/// The ID and the client of an RPC.
 pub(crate) type RequestId = (u64, IpAddr);
 
-/// Number of open requests at which vanished clients are first searched for.
+/// Number of open requests at which the first search for vanished clients runs.
 const MANY: usize = 1024;
 
-/// The requests of the [module](self). `R` answers one.
+/// The requests of the [module](self). An `R` is used to answer a request.
 pub(crate) struct OpenRequests<R> {
     requests: HashMap<RequestId, R, RandomState>,
     /// Number of open requests at which the next search for vanished clients runs.
@@ -25,9 +25,9 @@ impl<R> Default for OpenRequests<R> {
 }
 
 impl<R> OpenRequests<R> {
-    /// Adds a received request. Returns requests whose clients have vanished, which the caller must drop
-    /// without locks; the kernel would keep them for ever. The amortised cost of a search is constant, since
-    /// the next one runs at twice as many requests.
+    /// Adds a received request. Returns requests whose clients have vanished, which the kernel would keep for
+    /// ever; the caller must drop them while it holds no locks. The amortised cost of searching is constant,
+    /// since the next search runs at twice as many requests.
     pub(crate) fn insert(&mut self, id: RequestId, request: R, is_wanted: impl Fn(&R) -> bool) -> Vec<R> {
         let mut vanished = Vec::from_iter(self.requests.insert(id, request));
         if self.requests.len() >= self.look_at {
@@ -37,12 +37,12 @@ impl<R> OpenRequests<R> {
         vanished
     }
 
-    /// Removes a request that the program answers.
+    /// Removes a request that the program is about to answer.
     pub(crate) fn remove(&mut self, id: RequestId) -> Option<R> {
         self.requests.remove(&id)
     }
 
-    /// The ids of the requests' RPCs.
+    /// The IDs of the requests' RPCs.
     pub(crate) fn ids(&self) -> impl Iterator<Item = u64> {
         self.requests.keys().map(|(id, _)| *id)
     }
@@ -74,7 +74,8 @@ mod tests {
     #[test]
     fn requests_of_vanished_clients_do_not_pile_up() {
         assert_eq!(hoard(20_000, 20_001).0, MANY - 1);
-        // At most about twice as many as are wanted, with a few checks for each request.
+        // At most about twice as many requests are kept as are wanted, and each request is checked a few
+        // times.
         let (most, asked) = hoard(20_000, 4);
         assert!(most <= 2 * 5_000 + 1 && asked <= 4 * 20_000, "{most} {asked}");
     }

@@ -14,10 +14,10 @@ use crate::pages::Pages;
 use crate::region::Region;
 use crate::socket::Socket;
 
-/// Options that are a time.
+/// Options whose value is a time.
 const TIMEOUTS: [c_int; 2] = [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO];
 
-/// Options with the default value 0.
+/// Options whose default value is 0.
 const ZERO_AT_FIRST: [c_int; 7] = [
     libc::SO_REUSEADDR,
     libc::SO_REUSEPORT,
@@ -28,10 +28,10 @@ const ZERO_AT_FIRST: [c_int; 7] = [
     libc::SO_TIMESTAMP,
 ];
 
-/// Maximum number of stored options of a socket; more than exist.
+/// Maximum number of stored options of a socket, which is more than exist.
 const MOST_OPTIONS: usize = 128;
 
-/// Maximum length of a value: the kernel treats lengths as signed.
+/// Maximum length of an option's value: the kernel treats lengths as signed.
 const MOST_LENGTH: socklen_t = c_int::MAX as socklen_t;
 
 fn bad_length() -> Refusal {
@@ -71,7 +71,7 @@ impl Socket {
         }
     }
 
-    /// Stores an option that any socket has, for getsockopt. Only `SO_SNDTIMEO` has an effect on Homa.
+    /// Stores a generic socket option so that getsockopt can return it. Only `SO_SNDTIMEO` affects Homa.
     fn keep_option(&self, name: c_int, value: *const c_void, length: socklen_t) -> Result<(), Refusal> {
         let least = if TIMEOUTS.contains(&name) { size_of::<libc::timeval>() } else { size_of::<c_int>() };
         if (length as usize) < least {
@@ -111,7 +111,7 @@ impl Socket {
         let (seconds, micros) = kept.split_at_checked(size_of::<i64>())?;
         let number = |bytes: &[u8]| Some(i64::from_ne_bytes(bytes.try_into().ok()?));
         let (seconds, micros) = (number(seconds)?, number(micros)?);
-        // A negative time is 0, as for any socket.
+        // A negative time counts as 0, as for any socket.
         let time = u64::try_from(seconds).map_or(Duration::ZERO, Duration::from_secs);
         let time = time + Duration::from_micros(micros.unsigned_abs());
         (seconds, micros).ne(&(0, 0)).then_some(time)

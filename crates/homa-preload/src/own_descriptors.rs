@@ -1,5 +1,6 @@
-//! The library's own descriptors, below the program's Homa sockets. A program that closes all descriptors
-//! that it finds, as daemons do, would close them, too. A host without its descriptors would never end.
+//! The library's own descriptors, which underlie the program's Homa sockets. A program that closes all
+//! descriptors that it finds, as daemons do, would also close these. A host without its descriptors could
+//! never shut down.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};
@@ -10,22 +11,22 @@ use crate::process::{MAX_DESCRIPTORS, StateOwner, state_owner};
 /// A bit for each descriptor of the library.
 static OWN: [AtomicU64; MAX_DESCRIPTORS / 64] = [const { AtomicU64::new(0) }; MAX_DESCRIPTORS / 64];
 
-/// Number of leading words that have ever had a bit set.
+/// Number of words of [`OWN`] up to the last one that has ever had a bit set.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     /// Whether descriptors that the thread opens belong to the library.
     static MAKES: Cell<bool> = const { Cell::new(false) };
-    /// Depth of the thread's nested calls of the library. In such a call the thread may close the library's
-    /// descriptors.
+    /// Nesting depth of the thread's calls of the library. Within such a call, the thread may close the
+    /// library's descriptors.
     static WORKS: Cell<u32> = const { Cell::new(0) };
 }
 
 /// Name of the transport's threads.
 const THREAD: &CStr = c"homa-progress";
 
-/// While it exists, descriptors that the thread opens belong to the library. Signals are blocked meanwhile,
-/// since their handlers may open descriptors of the program.
+/// A guard: while it exists, descriptors that the thread opens belong to the library. The caller must block
+/// signals for that time, since a handler may open descriptors for the program.
 pub(crate) struct OwnDescriptors(bool);
 
 impl OwnDescriptors {
@@ -40,7 +41,7 @@ impl Drop for OwnDescriptors {
     }
 }
 
-/// While it exists, the thread is in a call of the library.
+/// A guard: while it exists, the thread is in a call of the library.
 pub(crate) struct LibraryCall(());
 
 impl LibraryCall {
@@ -70,8 +71,8 @@ pub(crate) fn opened(fd: c_int) {
     if MAKES.try_with(Cell::get).unwrap_or(false) {
         keep(fd);
     } else if is_marked(fd) && state_owner() != StateOwner::Parent {
-        // The number now belongs to the program. A vfork child has this memory and its own descriptors, hence
-        // the check.
+        // The number now belongs to the program. The owner is checked since a vfork child shares this memory
+        // but has its own descriptors.
         forget(fd);
     }
 }
@@ -84,21 +85,21 @@ pub(crate) fn keep(fd: c_int) {
     }
 }
 
-/// The words that may have a bit set.
+/// The words of [`OWN`] that may have a bit set.
 fn used() -> &'static [AtomicU64] {
     &OWN[..USED.load(Relaxed)]
 }
 
-/// Called before a descriptor is closed or replaced. Returns `false` if it belongs to the library and the
-/// program must not do so.
+/// Called before a descriptor is closed or replaced. Returns `false` if the descriptor belongs to the library
+/// and the caller must not close it.
 pub(crate) fn may_close(fd: c_int) -> bool {
     if !is_marked(fd) {
         return true;
     }
     let may = match state_owner() {
-        // A child of vfork has its own copies, but the marks are the parent's.
+        // A vfork child may close its own copies, but the marks are the parent's.
         StateOwner::Parent => return true,
-        // A child of fork has its own memory and forgets the marks here.
+        // A fork child has its own memory, in which the marks are cleared.
         StateOwner::Nobody => true,
         StateOwner::ThisProcess => WORKS.try_with(Cell::get).unwrap_or(1) > 0 || is_thread_of_transport(),
     };
@@ -114,7 +115,7 @@ fn forget(fd: c_int) {
     }
 }
 
-/// Clears all marks, which are the parent's. For a new child.
+/// Clears all marks in a new child, since they describe the parent's descriptors.
 pub(crate) fn forget_all() {
     used().iter().for_each(|word| word.store(0, Relaxed));
 }

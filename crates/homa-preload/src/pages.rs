@@ -1,6 +1,6 @@
-//! Message buffers in a region of the program's memory, in pages of 64 KiB. A message has whole pages, and
-//! for its last bytes a part of a page that several messages share. The program gives them back by their
-//! offsets.
+//! Message buffers in a region of the program's memory, in pages of 64 KiB. A message occupies whole pages;
+//! its last bytes occupy part of a page that several messages share. The program gives the pages back by
+//! their offsets.
 
 use std::collections::HashMap;
 
@@ -9,20 +9,20 @@ use crate::ffi_border::Refusal;
 use crate::free_pages::FreePages;
 use crate::memory;
 
-/// Maximum bytes of a region: offsets have 32 bits.
+/// Maximum size of a region in bytes: offsets have 32 bits.
 const MAX_REGION_BYTES: u64 = 1 << 32;
 
-/// The pages of a region, and their users.
+/// The pages of a region, and how many messages use each.
 pub(crate) struct Pages {
     start: usize,
-    /// Number of messages with a part of each page; the page that is being filled counts one more.
+    /// Number of messages that use each page. The shared page that is being filled counts one more.
     users: Vec<u32>,
     /// Pages without users.
     free: FreePages,
-    /// The shared page that is being filled, and the bytes in use.
+    /// The shared page that is being filled, and how many of its bytes are in use.
     shared: Option<(u32, usize)>,
-    /// First offsets of lent messages: incomplete, or complete but not handed over. The value is whether
-    /// received data is missing (spoilt).
+    /// The lent messages, by their first offsets: they are incomplete, or complete but not yet handed over.
+    /// The value is whether received data is missing (spoilt).
     lent: HashMap<u32, bool>,
 }
 
@@ -106,9 +106,9 @@ impl Pages {
         Some(place)
     }
 
-    /// Takes contiguous room for a message of this length and returns its offset, if there is any. It does
-    /// not belong to the program until it is [handed over](Pages::hand_over). Incomplete messages leave half
-    /// of the pages to complete ones, since a peer may announce messages and never send them.
+    /// Takes contiguous room for a message of this length, if there is any, and returns its offset. The room
+    /// does not belong to the program until it is [handed over](Pages::hand_over). Half of the pages are
+    /// reserved for complete messages, since a peer may announce messages and never send them.
     pub(crate) fn lend(&mut self, length: usize) -> Option<u32> {
         if 2 * self.free.count() < self.users.len() + 2 * length.div_ceil(PAGE_BYTES) {
             return None;
@@ -149,14 +149,14 @@ impl Pages {
         self.lent.get(&offset).copied()
     }
 
-    /// Marks that the loan at `offset` lacks received data.
+    /// Records that received data is missing from the loan at `offset`.
     pub(crate) fn spoil(&mut self, offset: u32) {
         if let Some(spoilt) = self.lent.get_mut(&offset) {
             *spoilt = true;
         }
     }
 
-    /// Ends a loan that is no longer needed. Returns `false` if the program has the message.
+    /// Ends a loan and frees its pages. Returns `false` if the program already has the message.
     pub(crate) fn end_loan(&mut self, offset: u32, length: usize) -> bool {
         let place = self.hand_over(offset, length);
         if let Some(place) = &place {
@@ -223,7 +223,7 @@ impl Pages {
 }
 
 impl PageRange {
-    /// Offsets and lengths of the parts of a message of this length in the region.
+    /// The offset and length in the region of each part of a message of this length.
     pub(crate) fn chunks(&self, length: usize) -> impl Iterator<Item = (u32, usize)> {
         let left = (0..length).step_by(PAGE_BYTES).map(move |start| (length - start).min(PAGE_BYTES));
         self.offsets.into_iter().zip(left)

@@ -1,4 +1,4 @@
-//! A message between the transport and the program, and the call that it ends.
+//! A message on its way from the transport to the program, and the call that it ends.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use homa::kernel_api::{Arrival, CallInfo, Outcome};
 
 use crate::socket_name::SocketName;
 
-/// A message on its way to the program.
+/// A message that the program has not received yet.
 pub(crate) struct PendingMessage {
     pub(crate) id: u64,
     pub(crate) cookie: u64,
@@ -19,9 +19,9 @@ pub(crate) struct PendingMessage {
     pub(crate) private: bool,
     pub(crate) from: SocketName,
     pub(crate) message: Result<Bytes, CallError>,
-    /// Answers the request, if it is one.
+    /// The request to answer, if the message is a request.
     pub(crate) rpc: Option<Request>,
-    /// Whether the message was found to have room and was shown since.
+    /// Whether the message was found to have room, so that poll reports it.
     pub(crate) shown: bool,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct FinishedCall {
     pub(crate) cookie: u64,
     pub(crate) private: bool,
     pub(crate) from: SocketName,
-    /// Bytes of the request; `None` if no longer known.
+    /// Length of the request in bytes; `None` if it is no longer known.
     pub(crate) request_bytes: Option<u32>,
     pub(crate) response_bytes: u32,
 }
@@ -75,7 +75,7 @@ impl PendingMessage {
         PendingMessage::of_outcome(Outcome { id, cookie: 0, to, result: Ok(vec![0; length].into()) }, false)
     }
 
-    /// Id of the message's RPC.
+    /// ID of the message's RPC.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
@@ -88,7 +88,7 @@ impl PendingMessage {
         self.rpc.is_none().then_some(call)
     }
 
-    /// Whether only a recvmsg that names the call receives the message.
+    /// Whether only a recvmsg that specifies the call's ID receives the message.
     pub(crate) fn is_private(&self) -> bool {
         self.private
     }

@@ -1,15 +1,15 @@
-//! A thread in poll or epoll drives the network itself before it sleeps, as a thread in recvmsg does.
+//! Lets a thread in poll or epoll drive the network itself before it sleeps, as a thread in recvmsg does.
 //!
-//! Otherwise the progress thread would drive, and each burst of packets would wake that thread first and
-//! then the program's. The thread drives while packets come, and for as long after the last ones as recvmsg
-//! polls; then it sleeps in the kernel, and the progress thread drives. In between it looks at the
-//! program's other descriptors.
+//! If only the progress thread drove, each burst of packets would wake the progress thread first and then the
+//! program's thread. The program's thread drives while packets arrive, and then for as long as recvmsg would
+//! poll; in between, it checks the program's other descriptors. Then it sleeps in the kernel, and the
+//! progress thread drives.
 //!
-//! Driving takes locks and allocates, which a signal handler must not do: it may have interrupted the
-//! allocator. A handler runs with its own signal blocked, so a thread drives only if no signal with a
-//! handler is blocked in it. The thread blocks all signals while it drives, since a handler that runs
-//! meanwhile would leave no trace. Only the program's sleep admits them, with the mask that the program's
-//! call has, so that they end it with EINTR.
+//! Driving takes locks and allocates memory, which a signal handler must not do: the handler may have
+//! interrupted the allocator. A handler runs with its own signal blocked, so a thread drives only if it
+//! blocks no signal that has a handler. While it drives, the thread blocks the signals that have handlers,
+//! since it could not detect that a handler ran. Signals are delivered only during the program's sleep, which
+//! uses the mask of the program's call, so that they end the call with EINTR.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -25,24 +25,24 @@ use crate::memory;
 use crate::signals::HeldSignals;
 use crate::socket::POLL_INTERVAL_MS;
 
-/// Rounds of driving between two looks at the program's other descriptors. A round that finds nothing takes
-/// about a microsecond, as such a look does.
+/// Number of rounds of driving between two checks of the program's other descriptors. A round that finds
+/// nothing takes about a microsecond, and so does such a check.
 const ROUNDS_BETWEEN_LOOKS: u32 = 16;
 
 /// The descriptors that a thread waits for.
 #[derive(Clone, Copy)]
 pub(crate) enum Polled {
-    /// The entries of poll.
+    /// The entries passed to poll.
     Entries(*mut pollfd, nfds_t),
     /// An epoll set.
     Epoll(c_int),
 }
 
-/// What a thread drives in a turn.
+/// The host that a thread drives in a turn.
 struct Driven {
-    /// A socket of the only host among those of the polled sockets.
+    /// Some socket of the one host to which all polled sockets belong.
     socket: Arc<kernel_api::Socket>,
-    /// Whether other descriptors are polled.
+    /// Whether descriptors other than Homa sockets are polled, too.
     others: bool,
 }
 
@@ -61,7 +61,7 @@ impl Polled {
         match self {
             Polled::Entries(entries, count) => {
                 for at in 0..count as usize {
-                    // The kernel reports an error for unreadable entries.
+                    // If an entry is unreadable, the kernel reports the error.
                     let fd = memory::read(entries.wrapping_add(at)).ok()?.fd;
                     if is_homa(fd) {
                         add(state.socket(fd).ok()?.side()).then_some(())?;
@@ -78,7 +78,7 @@ impl Polled {
         found.map(|socket| Driven { socket, others })
     }
 
-    /// Whether a descriptor is ready, without taking its event. The raw system call is used, since libc's
+    /// Whether a descriptor is ready; does not consume its event. Uses the raw system call, since libc's
     /// function is a cancellation point.
     fn is_ready(self) -> bool {
         let mut set = pollfd { fd: -1, events: libc::POLLIN, revents: 0 };
@@ -91,21 +91,21 @@ impl Polled {
         };
         let none = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let no_mask = ptr::null::<sigset_t>();
-        // SAFETY: the kernel checks the entries and writes only their results, which the program's call is to
-        // have; the time lives through the call, and a null mask leaves the mask alone.
+        // SAFETY: the kernel checks the entries and writes only their results, which the program's call may
+        // overwrite in any case; the time lives through the call, and a null mask leaves the mask unchanged.
         let ready =
             unsafe { libc::syscall(libc::SYS_ppoll, entries, count, &raw const none, no_mask, 0_usize) };
         ready != 0
     }
 }
 
-/// Drives the network for at most a millisecond. Returns whether the caller should look again whether its
-/// descriptors are ready, and call this again if they are not.
+/// Drives the network for at most a millisecond. Returns whether the caller should check its descriptors and,
+/// if none is ready, call this function again.
 #[inline(never)]
 fn turn(polled: Polled, longest: Option<Duration>, signals: &HeldSignals) -> bool {
     let mut again = false;
     answer(|| {
-        // A child of vfork has the parent's memory, and its host is not the child's to drive.
+        // A vfork child shares the parent's memory, but must not drive the parent's host.
         let Some(state) = ProcessState::existing().filter(|state| state.is_mine()) else { return Ok(0) };
         let Some(driven) = polled.driven(state) else { return Ok(0) };
         let this_turn = signals.begin_turn();
@@ -123,9 +123,10 @@ fn turn(polled: Polled, longest: Option<Duration>, signals: &HeldSignals) -> boo
     again
 }
 
-/// Runs a program's call that waits for descriptors. `wait` is the libc function behind it, called with a
-/// timeout and a signal mask, and `attend` makes the progress thread drive while it sleeps. No frame here
-/// has a destructor: `wait` is a cancellation point, and a handler that runs in it may end the thread.
+/// Runs a call of the program that waits for descriptors. `wait` calls the underlying libc function with a
+/// timeout and a signal mask. `attend` makes the progress thread drive while the program's thread sleeps. No
+/// frame here may have a destructor: `wait` is a cancellation point, and a handler that runs in it may end
+/// the thread.
 pub(crate) fn wait_in_turns(
     polled: Polled,
     timeout: Option<Duration>,
@@ -139,7 +140,7 @@ pub(crate) fn wait_in_turns(
         return wait(timeout, mask);
     };
     let mask = if mask.is_null() { signals.mask() } else { mask };
-    // The kernel reports an unreadable mask.
+    // If the mask is unreadable, the kernel reports the error.
     let admitted = if mask.is_null() { None } else { memory::read(mask).ok() };
     let since = Instant::now();
     let left = || timeout.map(|timeout| timeout.saturating_sub(since.elapsed()));

@@ -1,21 +1,21 @@
-//! The process that owns the library's state. A leaf of the import graph, since both the table of sockets and
-//! the marks of the library's own descriptors depend on the owner.
+//! The process that owns the library's state. This module imports no other, since both the table of sockets
+//! and the marks of the library's own descriptors depend on the owner.
 
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
 /// Number of descriptors that the library can track: the kernel's default limit for a process.
 pub(crate) const MAX_DESCRIPTORS: usize = 1 << 20;
 
-/// Id of the process that created the state; 0 if no process has, or after a fork in the child.
+/// ID of the process that created the state; 0 if there is no state, as in a child after fork.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
-/// The owner of the state, as the calling process sees it.
+/// The owner of the state, as seen by the calling process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StateOwner {
     /// There is no state.
     Nobody,
     ThisProcess,
-    /// The parent's state. A child of vfork sees it while it shares the parent's memory.
+    /// The parent owns the state. A vfork child finds this while it shares the parent's memory.
     Parent,
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn own_state() {
     OWNER.store(std::process::id(), Release);
 }
 
-/// Leaves the state without an owner. For a new child, which starts without a state.
+/// Clears the owner in a new child, which starts without a state.
 pub(crate) fn disown_state() {
     OWNER.store(0, Release);
 }

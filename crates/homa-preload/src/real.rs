@@ -1,4 +1,4 @@
-//! The functions behind this library's: those of libc, or of another preloaded library.
+//! The functions that this library replaces: those of libc, or of another preloaded library.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr;
@@ -9,7 +9,7 @@ use libc::{
     socklen_t, ssize_t, timespec, timeval,
 };
 
-/// The next definition of a symbol after this library.
+/// Returns the next definition of a symbol after this library's, or null.
 fn find(name: &CStr) -> *mut c_void {
     // SAFETY: `name` is a C string, and RTLD_NEXT loads no library.
     unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
@@ -41,7 +41,7 @@ impl Function {
     }
 }
 
-/// Runs when the library is loaded, so that a signal handler is never the first to look a function up.
+/// Looks up all functions when the library is loaded, so that a signal handler never has to do so.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static LOOK_FOR_ALL: extern "C" fn() = look_for_all;

@@ -34,14 +34,14 @@ enum MessageLocation {
     Unmapped(Refusal),
 }
 
-/// Maximum time in milliseconds between two checks of a waiting thread for its cancellation. Cancellation
-/// does not wake the thread.
+/// How often a waiting thread checks whether it was cancelled, in milliseconds. Cancellation does not wake
+/// the thread.
 const CANCEL_POLL_MS: u64 = 100;
 
 /// A recvmsg call in progress.
 pub(crate) struct RecvCall {
     pub(crate) socket: Arc<Socket>,
-    /// Blocked signals, while the call waits and the program has a handler.
+    /// The thread's blocked signals: set while the call waits, if the program has a handler.
     pub(crate) signals: Option<signals::BlockedSignals>,
     /// The program's arguments, once checked.
     arguments: Option<(msghdr, RecvArgs)>,
@@ -54,7 +54,7 @@ impl RecvCall {
         RecvCall { socket, signals: None, arguments: None }
     }
 
-    /// Blocks the thread's signals if the program has a handler. From then on it need not be
+    /// Blocks the thread's signals if the program has a handler. From then on the thread need not be
     /// [recalled](Socket::recall).
     fn block_signals(&mut self) {
         if self.signals.is_none() {
@@ -64,7 +64,7 @@ impl RecvCall {
     }
 }
 
-/// Ends a turn, to sleep until `fd` is readable or the timeout expires.
+/// Returns the outcome of a turn that ends with a sleep, until `fd` is readable or the timeout expires.
 fn nap(fd: c_int, timeout: Option<Duration>) -> TurnError {
     TurnError::SleepBetweenTurns(SleepBetweenTurns::new(fd, timeout))
 }
@@ -83,8 +83,8 @@ struct RecvResult {
 }
 
 impl Socket {
-    /// Wakes the receivers so that they check again whether the program handles signals. Returns whether some
-    /// may not have checked yet.
+    /// Wakes the receiving threads so that they check again whether the program handles signals. Returns
+    /// whether some of them may not have checked yet.
     pub(crate) fn recall(&self) -> bool {
         let unaware = self.receivers.load(SeqCst) > self.holding.load(SeqCst);
         if unaware {
@@ -93,7 +93,7 @@ impl Socket {
         unaware
     }
 
-    /// Wakes the receivers so that they check again for held messages and for their way of waiting.
+    /// Wakes the receiving threads so that they look for held messages again, and choose again how to wait.
     fn wake_receivers(&self) {
         self.recalls.fetch_add(1, SeqCst);
         self.side().recall();
@@ -164,7 +164,7 @@ impl Socket {
         Ok(TurnOutcome::Over(length))
     }
 
-    /// Checks the arguments and takes their pages back.
+    /// Checks the arguments, and takes back the pages that they list.
     fn begin_receive(&self, args: &mut RecvArgs) -> Result<(), Refusal> {
         if args.num_bpages as usize > MAX_PAGES {
             return Err(Refusal::new(libc::EINVAL, "more pages are given back than a message has"));
@@ -208,7 +208,7 @@ impl Socket {
         Ok(RecvResult { result, from })
     }
 
-    /// Takes pages back from the program.
+    /// Takes back the pages that the arguments list.
     fn take_back(&self, args: &mut RecvArgs) -> Result<(), Refusal> {
         let Some(region) = self.region() else {
             return Err(Refusal::new(libc::EINVAL, "the socket has no buffers: set SO_HOMA_RCVBUF first"));
@@ -221,7 +221,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Shows held messages that have room by now.
+    /// Makes poll report held messages that have room by now.
     fn show_held(&self) {
         if self.region().is_some_and(|region| self.deliveries.show(|length| region.has_room(length))) {
             // Waiting threads check periodically; this wakes them earlier.
@@ -229,8 +229,8 @@ impl Socket {
         }
     }
 
-    /// Receives the next message that is not private, with room for it, into `message`. It is an
-    /// out-parameter since it has hundreds of bytes, which each returning function would copy.
+    /// Receives into `message` the next non-private message for which there is room. `message` is an
+    /// out-parameter since its type has hundreds of bytes, which every function on the way back would copy.
     fn next_shared(
         &self,
         receiving: &mut RecvCall,
@@ -259,8 +259,8 @@ impl Socket {
                     let longest = longest.unwrap_or(Duration::from_millis(CANCEL_POLL_MS));
                     side.recv_while(Some(longest), wanted)
                 }
-                // Most responses arrive within this time, at no more cost than without a handler. A signal
-                // waits at most as long.
+                // Most responses arrive within this time, and then cost no more than without a handler. It is
+                // also the maximum delay of a signal.
                 Some(_) => side.recv(Some(Duration::from_millis(POLL_INTERVAL_MS))),
             };
             self.signal.message_taken();
@@ -273,7 +273,7 @@ impl Socket {
                 }
                 Err(RecvError::TimedOut) if !waits => return Err(Refusal::plain(libc::EAGAIN).into()),
                 Err(RecvError::TimedOut) if receiving.signals.is_some() => {
-                    // If only the descriptor shows arrivals, the progress thread drives.
+                    // The thread sleeps on the descriptor, so the progress thread must drive.
                     side.attend();
                     return Err(nap(self.signal.as_fd().as_raw_fd(), longest));
                 }
@@ -283,7 +283,7 @@ impl Socket {
         }
     }
 
-    /// Receives the outcome of a private call, with room for it, into `message`.
+    /// Receives the outcome of a private call into `message` once there is room for it.
     fn private(
         &self,
         receiving: &mut RecvCall,
@@ -307,7 +307,7 @@ impl Socket {
             let timeout = Duration::from_millis(match &receiving.signals {
                 _ if !waits => 0,
                 None => CANCEL_POLL_MS,
-                // The descriptor does not show it.
+                // The descriptor does not become readable for private outcomes.
                 Some(_) => POLL_INTERVAL_MS,
             });
             let placing = self.deliveries.placing(id);
@@ -325,7 +325,7 @@ impl Socket {
             match error {
                 RecvError::TimedOut if !waits => return Err(Refusal::plain(libc::EAGAIN).into()),
                 RecvError::TimedOut => return Err(nap(-1, Some(Duration::ZERO))),
-                // Another thread has the outcome, and has no room for it or has not checked yet.
+                // Another thread has the outcome, and found no room for it or has not looked for room yet.
                 RecvError::NoSuchCall { .. } if self.deliveries.may_hold_private(id) => thread::yield_now(),
                 RecvError::NoSuchCall { .. } => {
                     return Err(Refusal::new(
@@ -339,7 +339,8 @@ impl Socket {
         }
     }
 
-    /// An error if the socket was shut down. Binding it while a thread waits is no error.
+    /// Returns an error if the socket was shut down. If it was bound while a thread waited, that is not an
+    /// error.
     fn check_open(&self, side: &Arc<homa::kernel_api::Socket>) -> Result<(), Refusal> {
         if !self.is_shut() && self.has_moved_from(side) {
             return Ok(());
@@ -347,7 +348,8 @@ impl Socket {
         Err(Refusal::new(libc::ESHUTDOWN, "the socket was shut down"))
     }
 
-    /// How to wait briefly for another thread to give pages back, or why not to.
+    /// Returns a brief sleep in which another thread may give pages back, or the error if the call must not
+    /// wait.
     fn wait_for_room(&self, waits: bool) -> TurnError {
         if self.is_shut() {
             return Refusal::new(libc::ESHUTDOWN, "the socket was shut down").into();
@@ -358,18 +360,18 @@ impl Socket {
         nap(-1, Some(Duration::from_millis(POLL_INTERVAL_MS)))
     }
 
-    /// Whether messages are held for want of room.
+    /// Whether messages are held because they have no room.
     fn starves(&self) -> bool {
         self.deliveries.holds()
     }
 
-    /// Calls whose outcomes are held.
+    /// The IDs of calls whose outcomes are held.
     pub(crate) fn held_calls(&self) -> Vec<u64> {
         self.state().held.iter().filter(|held| held.rpc.is_none()).map(PendingMessage::id).collect()
     }
 
-    /// Gives up a call whose outcome is held; returns whether there was one. With `tell` that error becomes
-    /// the outcome, else the outcome is discarded.
+    /// Gives up a call whose outcome is held; returns whether there was such a call. With `tell`, the abort
+    /// becomes the call's outcome; otherwise the call has no outcome.
     pub(crate) fn abort_held(&self, id: u64, tell: bool) -> bool {
         let mut state = self.state();
         let Some(at) = state.held.iter().position(|held| held.rpc.is_none() && held.id == id) else {
@@ -380,7 +382,7 @@ impl Socket {
         let to = ServerAddr::new(SocketAddr::new(ip, 0), port);
         let response = std::mem::replace(&mut held.message, Err(CallError::Aborted { to }));
         if tell {
-            // It has the minimum length, hence comes first.
+            // An error has length 0, so it goes to the front of the list, which is sorted by length.
             state.held.insert(0, held);
         }
         drop(state);
@@ -389,14 +391,14 @@ impl Socket {
         true
     }
 
-    /// Finds room for a message, or holds it.
+    /// Finds room for a message. If there is none, holds the message and returns `None`.
     fn place_or_hold(&self, message: &mut Option<PendingMessage>) -> Option<MessageLocation> {
         if let Some(found) = self.room_for(message.as_ref()?) {
             return Some(found);
         }
         if self.deliveries.hold(message.take()?) {
-            // Threads that waited before check only for arrivals. From now on they also check for room, since
-            // pages that come back from the transport wake no thread.
+            // Threads that already wait check only for arrivals. They must now also check for room, since
+            // pages that the transport gives back wake no thread.
             self.wake_receivers();
         }
         None
@@ -413,7 +415,7 @@ impl Socket {
         Some(MessageLocation::CopyTo(place))
     }
 
-    /// Ensures that the message lies at its location in the program's buffers.
+    /// Copies the message into the program's buffers if it is not there yet, and returns its pages.
     fn bring(&self, message: &[u8], found: MessageLocation) -> Result<PageRange, Refusal> {
         match (found, self.region()) {
             (MessageLocation::InPlace(place), _) => Ok(place),
@@ -423,7 +425,7 @@ impl Socket {
         }
     }
 
-    /// Takes the shortest held message into `message`, if there is room for it by now.
+    /// Moves the shortest `wanted` held message into `message`, if there is room for it by now.
     fn take_held(
         &self,
         message: &mut Option<PendingMessage>,
@@ -441,7 +443,7 @@ impl Socket {
         Some(found)
     }
 
-    /// The errno of the kernel for a failed call.
+    /// The errno that the kernel's Homa would return for a failed call.
     fn errno_of(&self, id: u64, error: &CallError) -> Refusal {
         match error {
             CallError::Aborted { .. } => {

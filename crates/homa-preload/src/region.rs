@@ -1,5 +1,5 @@
-//! The program's region of message buffers. The transport assembles messages there if there is contiguous
-//! room; those need no copy.
+//! The program's region of message buffers. If the region has contiguous room for a message, the transport
+//! assembles the message there, without a copy.
 
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -17,10 +17,10 @@ pub(crate) struct Region {
     start: usize,
     length: usize,
     pages: Mutex<Pages>,
-    /// Whether nothing may be written to the region any more.
+    /// Whether writing to the region is no longer permitted.
     gone: AtomicBool,
-    /// Addresses that the program has unmapped. A thread that copies to the region holds the read lock, so
-    /// that unmapping waits.
+    /// Address ranges that the program has unmapped. A thread that copies into the region holds the read
+    /// lock, so that unmapping waits for the copy.
     holes: RwLock<Vec<Range<usize>>>,
     /// Whether there are holes.
     has_holes: AtomicBool,
@@ -28,24 +28,25 @@ pub(crate) struct Region {
     deliveries: Weak<DeliveryQueue>,
 }
 
-/// The region as the transport's message memory.
+/// The region, in its role as the transport's message memory.
 struct Lending(Arc<Region>);
 
-/// The room of one message.
+/// The memory lent for one message.
 struct Loan {
     region: Arc<Region>,
     offset: u32,
     length: usize,
 }
 
-/// Lower bound of all present and past regions; [`HIGHEST`] is the upper bound. Most memory that a program
-/// unmaps lies outside.
+/// Lower bound of the addresses of all present and past regions; [`HIGHEST`] is the upper bound. Most memory
+/// that a program unmaps lies outside these bounds.
 static LOWEST: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 /// See [`LOWEST`].
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 
-/// Maximum number of separate holes. Beyond it, one hole covers all from the first to the last.
+/// Maximum number of separate holes. Beyond it, all holes are merged into one, from the start of the first to
+/// the end of the last.
 const MAX_HOLES: usize = 64;
 
 /// Whether this memory may overlap a region.
@@ -75,7 +76,7 @@ impl Region {
     }
 
     /// Locks the pages. While they are locked, no function of the transport may be called, since the
-    /// transport locks them under its own lock.
+    /// transport takes this lock while holding its own.
     pub(crate) fn pages(&self) -> MutexGuard<'_, Pages> {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -93,14 +94,14 @@ impl Region {
     /// Hands a message that was assembled here over to the program; `None` if it lies elsewhere.
     ///
     /// # Errors
-    /// A part of the message was not written, or was unmapped: EFAULT.
+    /// EFAULT if a part of the message was not written or was unmapped.
     pub(crate) fn hand_over(&self, message: &[u8]) -> Option<Result<PageRange, Refusal>> {
         let offset =
             (message.as_ptr() as usize).checked_sub(self.start).filter(|offset| *offset < self.length)?;
         let spoilt = self.pages().is_spoilt(offset as u32)?;
         if spoilt || !self.has_no_hole(offset as u32, message.len()) {
-            // The pages stay lent while the message exists: otherwise its end would free pages that another
-            // message has got.
+            // The pages stay lent while the message exists: otherwise dropping the message would free pages
+            // that another message uses by then.
             return Some(Err(Refusal::new(
                 libc::EFAULT,
                 "the buffers of a message were unmapped before it was complete",
@@ -109,10 +110,10 @@ impl Region {
         self.pages().hand_over(offset as u32, message.len()).map(Ok)
     }
 
-    /// Copies a message that lies elsewhere to its place.
+    /// Copies a message that was assembled elsewhere into its place in the region.
     ///
     /// # Errors
-    /// A part of the place was unmapped or cannot be written: EFAULT. The place is then free again.
+    /// EFAULT if a part of the place was unmapped or is not writable. The place is then freed.
     pub(crate) fn fill(&self, place: &PageRange, message: &[u8]) -> Result<(), Refusal> {
         let holes = self.holes.read().unwrap_or_else(PoisonError::into_inner);
         let mut chunks = place.chunks(message.len());
@@ -130,7 +131,7 @@ impl Region {
         self.show();
     }
 
-    /// Shows messages that have room since pages came back otherwise than from the program.
+    /// Makes poll report messages that now have room because the transport, not the program, gave pages back.
     fn show(&self) {
         if let Some(deliveries) = self.deliveries.upgrade() {
             deliveries.show(|length| self.has_room(length));
@@ -200,9 +201,9 @@ impl MessageMemory for Lending {
         }
         let start = NonNull::new((region.start + offset as usize) as *mut u8)?;
         let loan = Loan { region: Arc::clone(region), offset, length };
-        // SAFETY: by SO_HOMA_RCVBUF the program has passed the region for writing, and does not access it
-        // until it receives the message. Unmapping a part, or closing the socket, prevents further writes
-        // first.
+        // SAFETY: with SO_HOMA_RCVBUF the program has passed the region for writing, and it does not access
+        // the lent part until it receives the message. Before a part is unmapped or the socket is closed,
+        // further writes are prevented.
         Some(unsafe { Lent::new(start, length, loan) })
     }
 }
@@ -211,7 +212,8 @@ impl Lender for Loan {
     fn is_there(&self) -> bool {
         let there = self.region.is_there(self.offset, self.length);
         if !there {
-            // Data that is not written now is missing, even if the memory proves to be valid later.
+            // Data that is not written now stays missing, even if unmapping fails and the memory remains
+            // valid.
             self.region.pages().spoil(self.offset);
         }
         there

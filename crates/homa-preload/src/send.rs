@@ -26,8 +26,8 @@ struct GatherList {
     length: usize,
 }
 
-/// Checks that the kernel makes before Homa's: the length of the name, which is signed, and the number of
-/// pieces.
+/// Makes the checks that the kernel makes before it calls Homa: of the name's length, which is signed, and of
+/// the number of pieces.
 pub(crate) fn check_header(header: &msghdr) -> Result<(), Refusal> {
     if !header.msg_name.is_null() && i32::try_from(header.msg_namelen).is_err() {
         return Err(Refusal::plain(libc::EINVAL));
@@ -66,8 +66,8 @@ impl GatherList {
         Ok(pieces)
     }
 
-    /// Calls `copy` with the pieces. Pieces that are adjacent in memory are merged: a received message in
-    /// contiguous 64 KiB pages is one piece.
+    /// Calls `copy` with the pieces. Pieces that are adjacent in memory are merged, so a received message in
+    /// contiguous 64 KiB pages becomes one piece.
     fn with<T>(&self, copy: impl FnOnce(&[&[u8]]) -> T) -> Result<T, Refusal> {
         let check = |piece: &iovec| memory::check(piece.iov_base as usize, piece.iov_len, false);
         // SAFETY: the memory was checked, and the program does not change memory that it is sending.
@@ -100,19 +100,19 @@ impl GatherList {
 /// A sendmsg call in progress.
 pub(crate) struct Sending {
     pub(crate) socket: Arc<Socket>,
-    /// Blocked signals, while the call waits and the program has a handler.
+    /// The thread's blocked signals: set while the call waits, if the program has a handler.
     pub(crate) signals: Option<signals::BlockedSignals>,
-    /// Start and maximum duration of the wait.
+    /// Start and maximum duration of the wait, once the call waits.
     waits: Option<(Instant, Option<Duration>)>,
     place: PlaceInBatch,
 }
 
-/// The place of a message among those of a sendmmsg, which are sent together.
+/// The position of a message among the messages of one sendmmsg, which are sent together.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct PlaceInBatch {
-    /// Earlier messages may wait for this one.
+    /// Earlier messages of the batch may wait to be sent together with this one.
     pub(crate) follows: bool,
-    /// Another message follows.
+    /// Another message of the batch follows.
     pub(crate) more: bool,
 }
 
@@ -121,7 +121,8 @@ impl Sending {
         Sending { socket, signals: None, waits: None, place }
     }
 
-    /// Waits briefly for memory of messages in flight, which is freed when they end.
+    /// Returns a brief sleep, during which messages in flight may end and free their memory, or the error if
+    /// the time limit has passed.
     fn wait(&mut self) -> TurnError {
         let socket = &self.socket;
         let (since, longest) = *self.waits.get_or_insert_with(|| (Instant::now(), socket.send_timeout()));
@@ -143,7 +144,7 @@ impl Sending {
 
 impl Socket {
     /// Runs a turn of sendmsg: sends a request or a response, or returns how to wait for memory.
-    /// `interrupted`: a handler ran in the preceding sleep.
+    /// `interrupted` tells that a signal handler ran during the preceding sleep.
     pub(crate) fn send(
         sending: &mut Sending,
         message: *const msghdr,
@@ -207,7 +208,7 @@ impl Socket {
         flags & libc::MSG_DONTWAIT == 0 && !self.nonblocking.load(Relaxed)
     }
 
-    /// Whether the socket may send; if it must wait for memory, how.
+    /// Returns `Ok` if the socket may send now; otherwise, how to wait for memory, or EAGAIN.
     fn await_memory(&self, sending: &mut Sending, flags: c_int) -> Result<(), TurnError> {
         match self.room().is_full() {
             false => Ok(()),
@@ -254,10 +255,10 @@ impl Socket {
             return Err(Refusal::new(libc::EINVAL, "an answer has no completion cookie"));
         }
         let Some(rpc) = self.state().in_hand.remove((args.id, to.ip)) else {
-            // The client may have given the request up.
+            // The client may have given up the request.
             return Ok(());
         };
-        // An error ends the request, as in the kernel.
+        // An error below ends the request, as in the kernel.
         let pieces = GatherList::read(header)?;
         let side = self.side();
         match pieces.with(|pieces| side.reply_pieces(rpc, pieces, more))? {

@@ -1,5 +1,5 @@
-//! The bound on memory of sent messages. As in the kernel, a message may begin while those in flight have
-//! fewer bytes than the bound, and the descriptor is writable exactly then.
+//! The bound on the memory of sent messages. As in the kernel, a message may start while the messages in
+//! flight total fewer bytes than the bound; exactly then, the descriptor is writable.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
@@ -11,7 +11,7 @@ use homa::kernel_api::ReadinessFd;
 pub(crate) struct Room {
     socket: Weak<homa::kernel_api::Socket>,
     signal: Arc<ReadinessFd>,
-    /// A message may begin while those in flight have fewer bytes.
+    /// A message may start while the messages in flight total fewer bytes than this.
     bound: u64,
     full: AtomicBool,
 }
@@ -26,17 +26,17 @@ impl Room {
         Arc::new(Room { socket, signal, bound, full: AtomicBool::new(false) })
     }
 
-    /// Shows whether a new socket has room.
+    /// Makes the descriptor show whether a new socket has room.
     pub(crate) fn show(self: &Arc<Self>) {
         self.look();
     }
 
-    /// Whether no message may begin.
+    /// Whether no message may start now.
     pub(crate) fn is_full(&self) -> bool {
         self.full.load(SeqCst)
     }
 
-    /// Records that a message has begun.
+    /// Records that a message was started.
     pub(crate) fn note_sent(self: &Arc<Self>) {
         let bytes = self.socket.upgrade().map_or(0, |socket| socket.outgoing_bytes());
         if bytes >= self.bound && !self.is_full() {
@@ -44,9 +44,10 @@ impl Room {
         }
     }
 
-    /// Shows whether there is room. If not, registers to check again when there may be.
+    /// Makes the descriptor show whether there is room. If there is none, registers for a wake-up when there
+    /// may be room.
     fn look(self: &Arc<Self>) {
-        // This may become the last handle, which must be dropped without locks.
+        // This may become the last reference, which must be dropped while no lock is held.
         let socket = self.socket.upgrade();
         let waker = Waker::from(Arc::clone(self));
         self.signal.update_writable(|| {

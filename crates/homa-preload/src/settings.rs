@@ -10,7 +10,8 @@ use homa::{DriverChoice, HostConfig};
 /// The driver: `udp` (the default), `raw` or `linux-udp`.
 const DRIVER: &str = "HOMA_DRIVER";
 
-/// The silence after which an RPC is given up. It depends on other settings.
+/// Sets how long a peer may be silent before its RPCs are given up. The resulting number of RESENDs depends
+/// on other settings.
 const TIMEOUT: &str = "HOMA_TIMEOUT_TICKS";
 
 /// Maximum number of unanswered RESENDs: the counter is a byte.
@@ -19,20 +20,20 @@ const MOST_RESENDS: u32 = 255;
 /// The directory of the memory that processes share over raw IP and in the UDP form: see [`HostConfig::segment_dir`].
 const SEGMENT_DIR: &str = "HOMA_SEGMENT_DIR";
 
-/// Variables of this project that are no settings of a host.
+/// Other environment variables of this project, which are not host settings.
 const OTHERS: [&str; 4] = ["HOMA_HOST", "HOMA_PRELOAD", "HOMA_RACK", "HOMA_RACK_DIR"];
 
-/// Applies a sysctl's value to the settings.
+/// A function that applies a sysctl's value to the settings.
 type Set = fn(&mut HostConfig, u64);
 
-/// A tick of the kernel's timers.
+/// The length of a timer tick of the kernel's Homa.
 const TICK_NS: u64 = 1_000_000;
 
 fn small(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }
 
-/// The sysctls with an equivalent setting here.
+/// The sysctls that have an equivalent setting here.
 const SETTINGS: [(&str, Set); 21] = [
     ("defer_min_bytes", |config, value| config.protocol.defer_min_bytes = small(value)),
     // The earlier name of defer_min_bytes.
@@ -72,7 +73,7 @@ const SETTINGS: [(&str, Set); 21] = [
     ("wmem_max", |config, value| config.protocol.max_outgoing_bytes = value),
 ];
 
-/// The sysctls without an equivalent: queues, buffers and cores of the kernel, and its own tests.
+/// The sysctls without an equivalent here: they concern the kernel's queues, buffers, cores and tests.
 const WITHOUT_MEANING: [&str; 34] = [
     "accept_bits",
     "action",
@@ -110,12 +111,12 @@ const WITHOUT_MEANING: [&str; 34] = [
     "verbose",
 ];
 
-/// The kernel's default of `net.homa.wmem_max`: a socket may send a message while those in flight have fewer
-/// bytes.
+/// The kernel's default of `net.homa.wmem_max`: a socket may start a message while its messages in flight
+/// total fewer bytes.
 const SEND_MEMORY: u64 = 100_000_000;
 
-/// Additional bytes that the transport permits, for messages of a megabyte that threads begin at the same
-/// time.
+/// Additional bytes that the transport permits, since several threads may start messages of a megabyte at the
+/// same time.
 const BEYOND: u64 = 1 << 32;
 
 /// The settings of this process.
@@ -125,8 +126,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Reads the settings from the environment. Each invalid variable is reported by a line on standard
-    /// error.
+    /// Reads the settings from the environment. Reports each invalid variable by a line on standard error.
     pub(crate) fn from_environment() -> Settings {
         let variables = env::vars_os().filter_map(|(name, value)| {
             let name = name.into_string().ok()?;
@@ -163,7 +163,7 @@ impl Settings {
             complaints.extend(apply(&mut config, &name, &value).err());
         }
         let protocol = &mut config.protocol;
-        // The kernel repeats RESENDs at one interval, however long the first one was.
+        // The kernel sends RESENDs at a constant interval, however long the first interval was.
         protocol.resend_interval_max_ns = protocol.resend_interval_max_ns.max(protocol.resend_interval_ns);
         if let Some(ticks) = timeout_ticks {
             protocol.max_resends = resends_within(

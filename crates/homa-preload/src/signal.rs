@@ -1,4 +1,4 @@
-//! The program's descriptor of a socket, which is readable while a message can be received.
+//! Creates the program's descriptor of a socket, which is readable while a message can be received.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -10,9 +10,9 @@ use homa::kernel_api::ReadinessFd;
 use crate::own_descriptors;
 use crate::real;
 
-/// Opens a socket pair, one end of which is the program's. Returns the readiness descriptor of the socket and
-/// the program's end. The former has a duplicate of the program's end, since the program may close its own at
-/// any time.
+/// Opens a socket pair, one end of which is the program's. Returns the socket's readiness descriptor and the
+/// program's end. The readiness descriptor holds a duplicate of the program's end, since the program may
+/// close its own at any time.
 pub(crate) fn open(nonblocking: bool, close_on_exec: bool) -> io::Result<(Arc<ReadinessFd>, RawFd)> {
     let mut ends = [-1; 2];
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
@@ -55,7 +55,7 @@ pub(crate) fn open(nonblocking: bool, close_on_exec: bool) -> io::Result<(Arc<Re
     }
 }
 
-/// A number that distinguishes the program's end from any other open file; 0 if `fd` is not open.
+/// A number that distinguishes the file of `fd` from any other open file; 0 if `fd` is not open.
 pub(crate) fn identity(fd: RawFd) -> u64 {
     // SAFETY: the structure consists of numbers, for which zero bytes are valid.
     let mut about: libc::stat = unsafe { std::mem::zeroed() };

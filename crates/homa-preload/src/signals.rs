@@ -1,11 +1,11 @@
-//! Signals that arrive while a call waits: the call ends with EINTR, also with SA_RESTART, as with the
+//! Signals that arrive while a call waits: the call fails with EINTR, even with SA_RESTART, as with the
 //! kernel's Homa.
 //!
-//! A handler that runs while this library spins would leave no trace. Hence signals are blocked from the
-//! moment a call begins to wait, except during its sleeps in the kernel, which use the thread's own mask.
-//! That costs two system calls, and only in programs with a handler. The first millisecond of a wait is the
-//! same as without a handler, and a signal may be delayed by it. Only a longer wait needs the progress thread
-//! to drive the network.
+//! The library could not detect that a handler ran while the thread was spinning. Signals are therefore
+//! blocked from the moment a call begins to wait, except while it sleeps in the kernel with the thread's own
+//! mask. This costs two system calls, and only in programs with a handler. The first millisecond of a wait is
+//! the same as without a handler, and may delay a signal by that long. Only during a longer wait must the
+//! progress thread drive the network.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -16,24 +16,25 @@ use libc::sigset_t;
 /// Whether the program has a handler for some signal.
 static HANDLED: AtomicBool = AtomicBool::new(false);
 
-/// The signals that have ever had a handler, faults included: a bit for each, from signal 1.
+/// The signals that have ever had a handler, including fault signals: one bit for each, starting with signal
+/// 1.
 static EVER_HANDLED: AtomicU64 = AtomicU64::new(0);
 
-/// The signals that have one now.
+/// The signals that have a handler now.
 static NOW_HANDLED: AtomicU64 = AtomicU64::new(0);
 
-/// Whether a handler may run while its own signal is not blocked.
+/// Whether some handler may run with its own signal unblocked.
 static NESTS: AtomicBool = AtomicBool::new(false);
 
 /// Threads that drive in poll while no signal is blocked.
 static UNBLOCKED_TURNS: AtomicUsize = AtomicUsize::new(0);
 
-/// Signals for errors of the thread itself, which cannot be deferred.
+/// Signals that a thread raises by its own faults, which cannot be deferred.
 const OWN_FAULTS: [c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT];
 
-/// Records that the program sets the action of a signal. Returns whether the action is a handler for which
-/// threads block their signals.
+/// Records that the program sets the action of a signal. Returns whether the action is a handler that
+/// requires waiting threads to block their signals.
 pub(crate) fn note_action(signal: c_int, action: libc::sighandler_t) -> bool {
     let is_handler = action != libc::SIG_DFL && action != libc::SIG_IGN && !OWN_FAULTS.contains(&signal);
     if is_handler {
@@ -42,8 +43,8 @@ pub(crate) fn note_action(signal: c_int, action: libc::sighandler_t) -> bool {
     is_handler
 }
 
-/// Records the action of a signal for threads that drive in poll. `nests`: the handler runs with its own
-/// signal unblocked. Returns whether it is the program's first handler.
+/// Records the action of a signal, for threads that drive in poll. `nests` tells that the handler runs with
+/// its own signal unblocked. Returns whether this is the program's first handler.
 pub(crate) fn note_handler(signal: c_int, action: libc::sighandler_t, nests: bool) -> bool {
     let Some(bit) = bit_of(signal) else { return false };
     if action == libc::SIG_DFL || action == libc::SIG_IGN {
@@ -76,19 +77,19 @@ pub(crate) fn unblocked_turns() -> usize {
     UNBLOCKED_TURNS.load(SeqCst)
 }
 
-/// How a thread in poll holds off the signals that have handlers while it drives. It has no destructor, since
-/// the thread may end between its turns.
+/// The signals that a thread in poll blocks while it drives, since they have handlers. The type has no
+/// destructor, since the thread may end between two turns.
 #[derive(Clone, Copy)]
 pub(crate) struct HeldSignals {
-    /// The signals that had had handlers.
+    /// The signals that had ever had a handler when this was created.
     known: u64,
     /// The thread's own mask, if signals were blocked.
     before: Option<sigset_t>,
 }
 
 impl HeldSignals {
-    /// Blocks the signals that have handlers. `None` if the thread may run in a handler, which must not
-    /// drive: one of these signals is blocked already.
+    /// Blocks the signals that have handlers. Returns `None` if one of them is already blocked: the thread
+    /// may then be running a handler, which must not drive.
     pub(crate) fn hold() -> Option<HeldSignals> {
         let known = EVER_HANDLED.load(SeqCst);
         if known == 0 {
@@ -124,12 +125,13 @@ impl HeldSignals {
         }
     }
 
-    /// The mask with which the thread sleeps unless the program's call has one; null: the thread's own.
+    /// The mask with which the thread sleeps unless the program's call specifies one; null means the current
+    /// mask.
     pub(crate) fn mask(&self) -> *const sigset_t {
         self.before.as_ref().map_or(ptr::null(), ptr::from_ref)
     }
 
-    /// Whether a signal has come that a sleep with this mask would admit.
+    /// Whether a signal is pending that a sleep with this mask would admit.
     pub(crate) fn has_pending(&self, mask: Option<&sigset_t>) -> bool {
         if self.before.is_none() {
             return false;
@@ -144,7 +146,7 @@ impl HeldSignals {
 
     /// Begins a turn of driving.
     pub(crate) fn begin_turn(&self) -> DrivingTurn {
-        // Counted before the check: who installs a handler later waits until this turn is over.
+        // Counted before the check: a thread that installs a handler later waits until this turn is over.
         let counted = self.before.is_none();
         UNBLOCKED_TURNS.fetch_add(usize::from(counted), SeqCst);
         DrivingTurn { known: self.known, counted }
@@ -158,7 +160,7 @@ pub(crate) struct DrivingTurn {
 }
 
 impl DrivingTurn {
-    /// Whether the program has installed another handler, whose signal is not blocked.
+    /// Whether the program has since installed a handler for another signal, which is not blocked.
     pub(crate) fn is_over(&self) -> bool {
         EVER_HANDLED.load(SeqCst) != self.known
     }

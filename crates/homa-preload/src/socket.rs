@@ -20,7 +20,7 @@ use crate::send_room::Room;
 use crate::signal;
 use crate::socket_name::SocketName;
 
-/// Maximum time in milliseconds between two checks of a thread that waits for an event without a wake-up.
+/// How often a thread checks for an event that does not wake it, in milliseconds.
 pub(crate) const POLL_INTERVAL_MS: u64 = 1;
 
 /// The socket of the [module](self).
@@ -28,34 +28,35 @@ pub(crate) struct Socket {
     pub(crate) family: c_int,
     pub(crate) signal: Arc<ReadinessFd>,
     pub(crate) nonblocking: AtomicBool,
-    /// Whether the program has it in an epoll set.
+    /// Whether the program has added the socket to an epoll set.
     pub(crate) in_epoll: AtomicBool,
     /// Whether requests are accepted.
     pub(crate) serves: AtomicBool,
     /// Whether the program has closed its last descriptor.
     closed: AtomicBool,
-    /// Number of receiving threads.
+    /// Number of threads in a receive call.
     pub(crate) receivers: AtomicUsize,
-    /// Number of times the receiving threads were woken to check again.
+    /// Number of times that the receiving threads were woken to check again.
     pub(crate) recalls: AtomicUsize,
     /// Number of receiving threads that block their signals.
     pub(crate) holding: AtomicUsize,
-    /// The hosts of the process that opened the socket.
+    /// The hosts of the process, for opening sockets of the transport.
     hosts: &'static Hosts,
     side: RwLock<TransportSocket>,
     /// The bound on memory of sent messages.
     room: RwLock<Arc<Room>>,
-    /// Distinguishes the program's descriptor from any other.
+    /// Identifies the file behind the program's descriptor; see [`signal::identity`].
     pub(crate) identity: u64,
     region: OnceLock<Arc<Region>>,
-    /// Values of generic socket options that were set, by their numbers.
+    /// Values of the generic socket options that the program has set, by option number.
     pub(crate) options: Mutex<HashMap<c_int, Vec<u8>>>,
     pub(crate) deliveries: Arc<DeliveryQueue>,
     error_text: Mutex<&'static str>,
 }
 
 impl Socket {
-    /// Opens a client's socket; every socket begins as one. Returns it and the program's descriptor.
+    /// Opens a client socket, which every socket is until it is bound. Returns the socket and the program's
+    /// descriptor.
     pub(crate) fn open(
         hosts: &'static Hosts,
         family: c_int,
@@ -101,8 +102,8 @@ impl Socket {
         Arc::clone(&self.room.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Drives the network while the program sleeps on the descriptor, unless the socket is being bound now.
-    /// It never waits for a lock, since signal handlers call it.
+    /// Has the progress thread drive the network while the program sleeps on the descriptor, unless the
+    /// socket is being bound at this moment. Never waits for a lock, since signal handlers call it.
     pub(crate) fn attend(&self) {
         match self.side.try_read() {
             Ok(side) => side.socket.attend(),
@@ -111,12 +112,12 @@ impl Socket {
         }
     }
 
-    /// Stops the recording of the time trace.
+    /// Stops recording the time trace.
     pub(crate) fn freeze(&self) {
         self.side.read().unwrap_or_else(PoisonError::into_inner).host.freeze_trace();
     }
 
-    /// The hosts that open the sockets of the transport.
+    /// The hosts of the process, for opening sockets of the transport.
     pub(crate) fn hosts(&self) -> &'static Hosts {
         self.hosts
     }
@@ -148,7 +149,8 @@ impl Socket {
         }
     }
 
-    /// Prevents further writes to the program's buffers in this memory. Returns the region if it overlaps.
+    /// Prevents further writes to the part of the program's buffers within this memory. Returns the region if
+    /// it overlaps the memory.
     pub(crate) fn take_away(&self, start: usize, length: usize) -> Option<Arc<Region>> {
         let region = self.region().filter(|region| region.overlaps(start, length))?;
         region.take_away(start, length);
@@ -156,13 +158,15 @@ impl Socket {
         Some(Arc::clone(region))
     }
 
-    /// Waits until the transport has finished writes to the denied part of the buffers.
+    /// Waits until the transport has finished its writes to the part of the buffers that it may no longer
+    /// write to.
     fn await_writers(&self) {
         self.side().await_writers();
     }
 
-    /// Called when the program has closed its last descriptor. It may unmap its buffers as soon as close
-    /// returns, unless a thread still receives: that thread gets its message, as in the kernel.
+    /// Called when the program has closed its last descriptor of the socket. The program may then unmap its
+    /// buffers as soon as close returns, unless a thread is still receiving: that thread gets its message, as
+    /// in the kernel.
     pub(crate) fn close(&self) {
         self.closed.store(true, SeqCst);
         if self.receivers.load(SeqCst) == 0 {
@@ -170,7 +174,7 @@ impl Socket {
         }
     }
 
-    /// Ends the receiving of a thread.
+    /// Called when a receive call of a thread ends.
     pub(crate) fn end_receiving(&self) {
         if self.receivers.fetch_sub(1, SeqCst) == 1 && self.closed.load(SeqCst) {
             self.abandon_region();
@@ -181,7 +185,7 @@ impl Socket {
         self.deliveries.is_shut()
     }
 
-    /// Keeps the error text of a result for HOMAIOCINFO.
+    /// Stores the error text of a result, for HOMAIOCINFO.
     pub(crate) fn noting<T>(&self, result: Result<T, Refusal>) -> Result<T, Refusal> {
         if let Err(Refusal { text, .. }) = &result
             && !text.is_empty()
@@ -224,19 +228,19 @@ impl Socket {
         Ok(())
     }
 
-    /// Turns requests on or off at the current port. bind turns them on again.
+    /// Turns the acceptance of requests on or off at the current port. bind turns it on again.
     pub(crate) fn accept_requests(&self, accept: bool) -> Result<(), Refusal> {
         // The lock prevents a concurrent bind.
         let side = self.side.read().unwrap_or_else(PoisonError::into_inner);
         match side.socket.accept_requests(accept) {
-            // On a socket that was shut down, the option is stored without effect.
+            // On a socket that was shut down, the option is stored but has no effect.
             Ok(()) | Err(HostError::Closed) => self.serves.store(accept, Relaxed),
             Err(error) => return Err(hosts::refusal(&error)),
         }
         Ok(())
     }
 
-    /// Whether the socket is no longer bound to `side`.
+    /// Whether bind has replaced `side` by another socket of the transport.
     pub(crate) fn has_moved_from(&self, side: &Arc<homa::kernel_api::Socket>) -> bool {
         !Arc::ptr_eq(&self.side.read().unwrap_or_else(PoisonError::into_inner).socket, side)
     }

@@ -18,7 +18,7 @@ pub(crate) struct SocketName {
 }
 
 impl SocketName {
-    /// Reads an address for a socket of this family.
+    /// Reads an address from the program's memory, for a socket of this family.
     pub(crate) fn read(
         family: c_int,
         address: *const sockaddr,

@@ -12,7 +12,7 @@ use crate::real;
 /// How a thread sleeps between two turns.
 #[derive(Clone, Copy)]
 pub(crate) struct SleepBetweenTurns {
-    /// The sleep ends when this descriptor is readable; -1: none.
+    /// The sleep ends when this descriptor is readable; -1 if there is none.
     fd: c_int,
     /// `None` is unlimited.
     timeout: Option<Duration>,
@@ -20,7 +20,7 @@ pub(crate) struct SleepBetweenTurns {
 
 /// The outcome of a turn.
 pub(crate) enum TurnOutcome {
-    /// The call is over, and returns this.
+    /// The call is over and returns this value.
     Over(isize),
     /// The call waits.
     SleepBetweenTurns(SleepBetweenTurns),
@@ -43,8 +43,8 @@ impl SleepBetweenTurns {
         SleepBetweenTurns { fd, timeout }
     }
 
-    /// Sleeps, with the thread's own mask if the call blocks its signals; returns whether a handler ran that
-    /// ends the call. The thread may end here.
+    /// Sleeps, with `mask` if the call blocks signals. Returns whether a handler ran, which ends the call
+    /// with EINTR. The thread may be cancelled here.
     pub(crate) fn sleep(&self, mask: Option<&sigset_t>) -> bool {
         if mask.is_none() && self.timeout == Some(Duration::ZERO) {
             // SAFETY: no frame on the stack has a destructor, up to the program's frames.

@@ -1,8 +1,8 @@
-//! Waiting calls run in turns. Between two turns the thread sleeps at the border to C, with no frame of this
-//! library that has destructors on its stack. There the program may end the thread, by `pthread_cancel` or by
+//! Runs waiting calls in turns. Between two turns the thread sleeps at the C boundary, and no frame of this
+//! library on its stack has destructors. There the program may end the thread, by `pthread_cancel` or by
 //! `pthread_exit` in a signal handler. Both unwind the stack by force, which Rust frames with destructors do
-//! not survive. Hence an unfinished call is stored in a thread-local variable meanwhile, which the end of the
-//! thread drops.
+//! not survive. During the sleep, the unfinished call is therefore stored in a thread-local variable, which
+//! is dropped when the thread ends.
 
 use std::cell::RefCell;
 
@@ -32,12 +32,12 @@ impl SleepingCall {
     }
 }
 
-/// Sleeping calls of a thread, the latest last: a signal handler may call while another call sleeps.
+/// Sleeping calls of a thread, the latest last: while a call sleeps, a signal handler may make another one.
 struct SleepingCalls(Vec<SleepingCall>);
 
 impl Drop for SleepingCalls {
     fn drop(&mut self) {
-        // Dropping the last handle of a socket closes descriptors of the library.
+        // Dropping the last reference to a socket closes descriptors of the library.
         let _working = LibraryCall::begin();
         self.0.clear();
     }
@@ -47,11 +47,11 @@ thread_local! {
     static STORE: RefCell<SleepingCalls> = const { RefCell::new(SleepingCalls(Vec::new())) };
 }
 
-/// The place of a sleeping call.
+/// The index of a sleeping call in the thread's store.
 #[derive(Clone, Copy)]
 pub(crate) struct SleepSlot(usize);
 
-/// Takes a sleeping call. Later ones belong to handlers that never returned.
+/// Takes a sleeping call out of the store. Drops later ones, which belong to handlers that never returned.
 fn take(place: SleepSlot) -> Option<SleepingCall> {
     STORE.with(|store| {
         let store = &mut store.borrow_mut().0;
@@ -68,18 +68,18 @@ fn park(call: SleepingCall) -> SleepSlot {
     })
 }
 
-/// The outcome of a turn in plain numbers, without destructors.
+/// The outcome of a turn as plain values without destructors.
 #[derive(Clone, Copy)]
 enum TurnCode {
     Over(isize),
     Sleeps(SleepSlot, SleepBetweenTurns, Option<sigset_t>),
 }
 
-/// Runs a call in turns until it is over. `turn` gets the sleeping call, `None` at first, and whether a
-/// handler ended its sleep. It returns the call and the outcome of the turn.
+/// Runs a call in turns until it is over. `turn` gets the sleeping call (`None` in the first turn) and
+/// whether a handler ended its sleep. It returns the call and the outcome of the turn.
 ///
-/// This is a cancellation point, at its beginning only if `may_end`: when `turn` returns, no frame may have a
-/// destructor.
+/// Each sleep is a cancellation point and, if `may_end`, so is the beginning of the call. No frame may have a
+/// destructor while `turn` is not running.
 pub(crate) fn call(
     may_end: bool,
     turn: impl Fn(Option<SleepingCall>, bool) -> Result<(SleepingCall, TurnOutcome), Refusal>,

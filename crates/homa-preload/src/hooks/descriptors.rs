@@ -31,8 +31,8 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: u64, argument: *mut c_
     unsafe { real::ioctl(fd, request, argument) }
 }
 
-/// Forgets the old meaning of a number that the kernel has assigned again. A Homa socket may have been closed
-/// without this library's knowledge, as fclose does.
+/// Called with a new descriptor. Forgets a Homa socket that had this number and was closed without this
+/// library's knowledge, as by fclose.
 pub(super) fn opened(fd: c_int) -> c_int {
     if fd >= 0 {
         own_descriptors::opened(fd);
@@ -43,9 +43,9 @@ pub(super) fn opened(fd: c_int) -> c_int {
     fd
 }
 
-/// Whether the number of a Homa socket belongs to another file by now, which was also opened without this
-/// library's knowledge. If so, it is forgotten. Called only before a call fails, since the check is a system
-/// call.
+/// Whether the number of a Homa socket now belongs to another file, because both the close and the new open
+/// bypassed this library. If so, forgets the socket. Called only before a call fails, since the check is a
+/// system call.
 pub(super) fn is_stale(fd: c_int) -> bool {
     let before = errno();
     let is = signal::identity(fd);
@@ -121,20 +121,20 @@ pub unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: *mu
 
 /// Registers `to` as a copy of `fd`, which is a Homa socket.
 fn copied(fd: c_int, to: c_int) {
-    // This may be the last handle by now; dropping it closes descriptors of the library.
+    // This may become the last reference to the socket; dropping it closes descriptors of the library.
     let _working = LibraryCall::begin();
     let state = ProcessState::get();
     if to >= 0
         && state.is_mine()
         && let Ok(socket) = state.socket(fd)
     {
-        // A number beyond the table remains a plain socket.
+        // A number beyond the end of the table stays a plain descriptor.
         let _ = state.insert(to, socket);
     }
 }
 
-/// Removes a descriptor that is about to be closed from the table. A child that shares its parent's memory
-/// closes no socket of the parent.
+/// Removes from the table a descriptor that is about to be closed. A vfork child, which shares its parent's
+/// memory, must not close the parent's sockets.
 fn closing(fd: c_int) -> Option<Arc<Socket>> {
     if !is_homa(fd) {
         return None;
@@ -155,9 +155,9 @@ pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
         // SAFETY: the caller meets the requirements of the libc function.
         return unsafe { real::close(fd) };
     }
-    // libc's `close` is a cancellation point; the call below is none, since it holds a lock.
-    // SAFETY: the function has no arguments. A cancelled thread unwinds from here, which this function's ABI
-    // permits, and no lock is held and no value needs to be dropped.
+    // libc's `close` is a cancellation point. The close below must not be one, since a lock is held. SAFETY:
+    // the function has no arguments. A cancelled thread unwinds from here, which this function's ABI permits,
+    // and no lock is held and no value needs to be dropped.
     unsafe { pthread_testcancel() };
     answer_int(|| {
         let mut result = 0;
@@ -225,10 +225,10 @@ pub unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
     result
 }
 
-/// Copies to a number that may be a Homa socket.
+/// Duplicates `fd` to a number that may be a Homa socket.
 fn copy_over(fd: c_int, to: c_int, copy: impl FnOnce() -> c_int) -> c_int {
     if fd != to && !own_descriptors::may_close(to) {
-        // The kernel's error while another thread is opening the number.
+        // The error that the kernel returns while another thread is opening the number.
         set_errno(libc::EBUSY);
         return -1;
     }

@@ -1,4 +1,4 @@
-//! Memory that the program unmaps while a Homa socket has its buffers there.
+//! munmap: a Homa socket may have its buffers in the memory that the program unmaps.
 
 use std::ffi::{c_int, c_void};
 
@@ -13,7 +13,7 @@ use crate::region::may_have_regions;
 /// The requirements of the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn munmap(start: *mut c_void, length: size_t) -> c_int {
-    // The kernel unmaps whole pages. It refuses an empty range and a start within a page.
+    // The kernel unmaps whole pages. It refuses an empty range, and a start that is not page-aligned.
     let (from, bytes) = (start as usize, length.checked_next_multiple_of(PAGE).unwrap_or(length));
     if length == 0 || !from.is_multiple_of(PAGE) || !may_have_regions(from, bytes) {
         // SAFETY: the caller meets the requirements of the libc function.
@@ -33,7 +33,7 @@ pub unsafe extern "C-unwind" fn munmap(start: *mut c_void, length: size_t) -> c_
     if result != 0 {
         regions.iter().for_each(|region| region.put_back(from, bytes));
     }
-    // The end of a region must not change the program's errno.
+    // Dropping a region must not change the program's errno.
     crate::ffi_border::answer(|| {
         drop(regions);
         Ok(0)

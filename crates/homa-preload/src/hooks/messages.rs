@@ -1,4 +1,4 @@
-//! Sending and receiving of messages.
+//! Sending and receiving messages.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::send::{PlaceInBatch, Sending};
 use crate::socket::Socket;
 use crate::turns::{self, SleepingCall};
 
-/// Maximum messages of one sendmmsg or recvmmsg.
+/// Maximum number of messages in one sendmmsg or recvmmsg.
 const MOST_AT_ONCE: c_uint = 1024;
 
 /// # Safety
@@ -41,8 +41,8 @@ pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: 
     receive_in_turns(fd, message, flags)
 }
 
-/// sendmsg on a Homa socket; a cancellation point, except while earlier messages of a batch wait for this
-/// one.
+/// sendmsg on a Homa socket. It is a cancellation point, except while earlier messages of a batch wait for
+/// this message.
 fn send_in_turns(fd: c_int, message: *const msghdr, flags: c_int, place: PlaceInBatch) -> ssize_t {
     turns::call(!place.follows, |call, interrupted| {
         let mut sending = match call {
@@ -55,7 +55,7 @@ fn send_in_turns(fd: c_int, message: *const msghdr, flags: c_int, place: PlaceIn
     })
 }
 
-/// recvmsg on a Homa socket; a cancellation point.
+/// recvmsg on a Homa socket. It is a cancellation point.
 fn receive_in_turns(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     turns::call(true, |call, interrupted| {
         let mut receiving = match call {
@@ -68,8 +68,8 @@ fn receive_in_turns(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     })
 }
 
-/// Calls `body` for each of several messages; only an error of the first is returned. This frame must have no
-/// destructors, since `body` may end the thread.
+/// Calls `body` for each message and returns how many succeeded. Fails only if the first message fails. This
+/// frame must have no destructors, since `body` may end the thread.
 fn each(
     fd: c_int,
     messages: *mut mmsghdr,
@@ -119,7 +119,7 @@ pub unsafe extern "C-unwind" fn sendmmsg(
     }
     let sent = each(fd, messages, count, |message, place| send_in_turns(fd, message, flags, place));
     if sent != count.min(MOST_AT_ONCE) as c_int {
-        // Messages before the one that failed may still wait for it.
+        // Messages before the failed one may still be waiting for it.
         let before = errno();
         answer_int(|| ProcessState::get().socket(fd).map(|socket| socket.side().flush()).map(|()| 0));
         set_errno(before);
@@ -152,7 +152,8 @@ pub unsafe extern "C-unwind" fn recvmmsg(
     }
     let since = Instant::now();
     let done = each(fd, messages, count, |message, PlaceInBatch { follows: some, .. }| {
-        // Like the kernel, checks the timeout only between messages; a wait for one message may exceed it.
+        // Like the kernel, checks the timeout only between messages; the wait for a single message may exceed
+        // it.
         if some && longest.is_some_and(|longest| since.elapsed() >= longest) {
             return -1;
         }
@@ -175,7 +176,7 @@ fn time(time: timespec) -> Result<Duration, Refusal> {
     }
 }
 
-/// The result of calls that cannot pass Homa's arguments.
+/// The result of functions that have no way to pass Homa's arguments.
 fn no_place(fd: c_int) -> ssize_t {
     on_socket(fd, |_| Err(Refusal::new(libc::EINVAL, "Homa's messages need sendmsg and recvmsg")))
 }

@@ -1,10 +1,10 @@
-//! poll, select and epoll. The kernel handles a Homa socket's descriptor itself. In poll and epoll the
-//! thread first drives the network while packets come (`polling`). When the program goes
-//! to sleep, the hooks start the progress thread's driving, instead of a tick later.
+//! poll, select and epoll. The kernel itself handles the descriptor of a Homa socket. In poll and epoll, the
+//! thread first drives the network while packets arrive (`polling`). When the thread goes to sleep, these
+//! hooks make the progress thread drive at once, rather than a tick later.
 //!
-//! A signal handler may poll at any moment: no code here waits for a lock or allocates, since the interrupted
-//! thread may hold the lock or the allocator's. While another thread changes the table of sockets, driving
-//! starts a tick later.
+//! A signal handler may poll at any moment. No code here waits for a lock or allocates memory, since the
+//! interrupted thread may hold that lock or the allocator's. If the table of sockets is being changed,
+//! driving starts a tick later.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -20,11 +20,11 @@ use crate::polling::{Polled, wait_in_turns};
 use crate::real;
 use crate::socket::Socket;
 
-/// Whether the program has had a Homa socket in an epoll set.
+/// Whether the program has ever added a Homa socket to an epoll set.
 static IN_EPOLL: AtomicBool = AtomicBool::new(false);
 
-/// Drives the Homa sockets among these descriptors. If there are other descriptors, also drives the sockets
-/// in any epoll set, since they may be epoll sets.
+/// Has the progress thread drive the Homa sockets among these descriptors. If there are other descriptors,
+/// includes the sockets in any epoll set, since a descriptor may be an epoll set.
 fn attend_to(fds: impl Iterator<Item = c_int>) {
     answer(|| {
         let mut others = false;
@@ -42,7 +42,7 @@ fn attend_to(fds: impl Iterator<Item = c_int>) {
     });
 }
 
-/// Drives the sockets in any epoll set.
+/// Has the progress thread drive the sockets in any epoll set.
 fn attend_to_epoll() {
     answer(|| {
         attend_in_epoll();
@@ -74,18 +74,19 @@ fn selected(count: c_int, read: *const fd_set) -> impl Iterator<Item = c_int> {
     (0..count).filter(move |fd| set.as_ref().is_some_and(|set| unsafe { libc::FD_ISSET(*fd, set) }))
 }
 
-/// A time limit in milliseconds; a negative one is none.
+/// Converts a time limit in milliseconds; negative means no limit.
 fn limit_of_ms(timeout: c_int) -> Option<Duration> {
     u64::try_from(timeout).ok().map(Duration::from_millis)
 }
 
-/// The same for libc, rounded up: a wait must not end before its time.
+/// Converts a time limit to milliseconds for libc, rounded up: a wait must not end early.
 fn ms_of(limit: Option<Duration>) -> c_int {
     let ms = |limit: Duration| limit.as_nanos().div_ceil(1_000_000);
     limit.map_or(-1, |limit| c_int::try_from(ms(limit)).unwrap_or(c_int::MAX))
 }
 
-/// The time limit of a call: NULL is none. `None` if it is invalid, which the kernel reports.
+/// Reads the time limit of a call; NULL means no limit. Returns `None` if it is invalid, which the kernel
+/// reports.
 fn limit_of(timeout: *const timespec) -> Option<Option<Duration>> {
     if timeout.is_null() {
         return Some(None);
@@ -95,7 +96,7 @@ fn limit_of(timeout: *const timespec) -> Option<Option<Duration>> {
     Some(Some(Duration::new(u64::try_from(tv_sec).ok()?, nanos)))
 }
 
-/// The same for libc.
+/// Converts a time limit for libc.
 fn timespec_of(limit: Duration) -> timespec {
     let tv_sec = libc::time_t::try_from(limit.as_secs()).unwrap_or(libc::time_t::MAX);
     timespec { tv_sec, tv_nsec: limit.subsec_nanos().into() }
@@ -195,7 +196,7 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
     unsafe { real::epoll_ctl(epoll, what, fd, event) }
 }
 
-/// Records that the program adds or modifies a Homa socket in an epoll set.
+/// Records that the program adds a Homa socket to an epoll set, or modifies its entry.
 fn note_in_epoll(fd: c_int, event: Option<epoll_event>) {
     if let Some(event) = event
         && let Ok(socket) = ProcessState::get().socket(fd)

@@ -1,4 +1,4 @@
-//! Signal handlers: calls libc's functions, and records that the program has a handler.
+//! Installation of signal handlers: records that the program has a handler, and calls libc's function.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -9,15 +9,15 @@ use libc::sighandler_t;
 use crate::descriptor_table::ProcessState;
 use crate::{memory, real, signals};
 
-/// Whether threads that had begun to wait before were notified.
+/// Whether threads that were already waiting were notified of the first handler.
 static RECALLED: AtomicBool = AtomicBool::new(false);
 
-/// How often threads are notified that there is a handler, and how long they have to notice.
+/// How many times threads are notified that there is a handler, and how long they have to react each time.
 const RECALLS: u32 = 100;
 const BETWEEN_RECALLS: Duration = Duration::from_micros(100);
 
-/// Called before the program sets the action of a signal. The first handler is announced to threads that
-/// already wait. `nests`: the handler runs with its own signal unblocked.
+/// Called before the program sets the action of a signal. If the action is the first handler, notifies
+/// threads that already wait. `nests` tells that the handler runs with its own signal unblocked.
 fn note_action(signal: c_int, action: sighandler_t, nests: bool) {
     if signals::note_handler(signal, action, nests) {
         await_unblocked_turns();
@@ -26,9 +26,9 @@ fn note_action(signal: c_int, action: sighandler_t, nests: bool) {
         return;
     }
     let state = ProcessState::existing();
-    // A vfork child shares this memory for a while, and its handlers are its own. The parent's threads then
-    // block their signals without need, and must still be notified when the parent has a handler. A fork
-    // child has its own memory and no process state.
+    // A vfork child shares this memory for a while, but has its own handlers. After it sets one, the parent's
+    // threads block their signals unnecessarily, and must still be notified when the parent sets a handler. A
+    // fork child has its own memory and no process state.
     if state.is_some_and(|state| !state.is_mine()) || RECALLED.swap(true, SeqCst) {
         return;
     }
@@ -39,7 +39,7 @@ fn note_action(signal: c_int, action: sighandler_t, nests: bool) {
 }
 
 /// Waits until no thread drives in poll with signals unblocked; such threads check for handlers in each
-/// round. It gives up after some attempts, since a thread may have no processor.
+/// round. Gives up after some attempts, since a thread may not be scheduled.
 fn await_unblocked_turns() {
     for _ in 0..RECALLS {
         if signals::unblocked_turns() == 0 {
@@ -49,7 +49,7 @@ fn await_unblocked_turns() {
     }
 }
 
-/// Notifies all receiving threads so that they block their signals. It gives up after some attempts, since a
+/// Notifies all receiving threads so that they block their signals. Gives up after some attempts, since a
 /// thread may be about to wait or may never wait.
 fn recall(state: &ProcessState) {
     for _ in 0..RECALLS {
@@ -79,7 +79,7 @@ pub unsafe extern "C-unwind" fn sigaction(
     unsafe { real::sigaction(signal, action, before) }
 }
 
-/// Defines the functions of libc that set a handler by its address alone.
+/// Defines the functions of libc that take only the address of a handler.
 macro_rules! by_address {
     ($($name:ident($nests:literal))*) => {
         $(

@@ -13,7 +13,7 @@ use crate::memory;
 use crate::real;
 use crate::socket::Socket;
 
-/// Flags in a socket's type argument that are no type.
+/// Flags that may be combined with the type argument of socket.
 const KIND_FLAGS: c_int = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
 
 /// # Safety
