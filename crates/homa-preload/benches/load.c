@@ -1,10 +1,11 @@
-/* A load of echo RPCs on Homa sockets, for programs that are preloaded and for the kernel's Homa: see usage(). */
+/* Generates a load of echo RPCs on Homa sockets, with the library preloaded or on the kernel's Homa: see
+ * usage(). */
 #include "../tests/c/rpc.h"
 
 #include <sys/epoll.h>
 #include <time.h>
 
-/* Maximum messages that a batch sends or receives. */
+/* Maximum number of messages in a batch. */
 #define BATCH 32
 
 enum wait { RECV, POLL, EPOLL };
@@ -38,7 +39,7 @@ struct load {
 	int batch, epoll;
 };
 
-/* Messages of a batch, and where they lie. */
+/* The messages of a batch, with their addresses, arguments and data. */
 struct batch {
 	struct mmsghdr headers[BATCH];
 	union address peers[BATCH];
@@ -55,8 +56,8 @@ static double now_s(void)
 	return now.tv_sec + now.tv_nsec / 1e9;
 }
 
-/* Waits as the options say, and receives at least one message and at most `most`. Gives the pages of the messages
- * before back. */
+/* Waits as the options say, and receives at least one message and at most `most`. Gives back the pages of the
+ * previous messages. */
 static unsigned receive_some(struct load *load, struct batch *batch, unsigned most)
 {
 	unsigned limit = load->batch ? most : 1;
@@ -86,7 +87,7 @@ static unsigned receive_some(struct load *load, struct batch *batch, unsigned mo
 	return count;
 }
 
-/* Sends messages whose addresses, arguments and pieces are set. */
+/* Sends the first `count` messages of the batch, which put() has prepared. */
 static void send_all(struct load *load, struct batch *batch, unsigned count)
 {
 	if (count == 1) {
@@ -128,7 +129,8 @@ static int compare(const void *one, const void *other)
 	return difference < 0 ? -1 : difference > 0;
 }
 
-/* Compares both ends of an answer with the request; all of a message would delay the next one. */
+/* Compares the first and last bytes of an answer with the request; comparing all bytes would delay the next
+ * message. */
 static int is_right(const struct load *load, const struct homa_recvmsg_args *args, size_t length)
 {
 	struct iovec pieces[HOMA_MAX_BPAGES];

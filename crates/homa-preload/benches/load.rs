@@ -1,5 +1,5 @@
-//! Compares the rate of RPCs of preloaded C programs (`load.c`) with that of `homa bench`, over a veth
-//! between two namespaces. `cargo bench -p homa-preload --bench load -- --help` has the options.
+//! Compares the RPC rate of preloaded C programs (`load.c`) with that of `homa bench`, over a veth between
+//! two network namespaces. For the options: `cargo bench -p homa-preload --bench load -- --help`.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -32,7 +32,7 @@ usage: cargo bench -p homa-preload --bench load -- [OPTION...]
   --help              print this
 ";
 
-/// The Homa port of preloaded servers; `homa serve` has 99.
+/// The Homa port of preloaded servers, which is also the port of `homa serve`.
 const PORT: &str = "99";
 
 struct Options {
@@ -48,7 +48,7 @@ struct Options {
 }
 
 impl Options {
-    /// Reads the command line. The error is the text to print.
+    /// Parses the command line. The error is the text to print.
     fn read(args: impl Iterator<Item = String>) -> Result<Options, String> {
         let target = env::current_exe().ok().and_then(|own| own.ancestors().nth(2).map(Path::to_owned));
         let mut options = Options {
@@ -97,10 +97,10 @@ impl Options {
     }
 }
 
-/// Lets the command run on one processor alone, if there are several.
+/// Pins the command to processor `number`, if the machine has it.
 fn on_processor(mut command: Command, number: usize) -> Command {
-    // SAFETY: the function runs in the child between fork and exec. It only touches its own set, and makes
-    // one system call, which is permitted there. If it fails, the command runs anywhere.
+    // SAFETY: the function runs in the child between fork and exec. It modifies only its own set and makes
+    // one system call, both of which are permitted there. If it fails, the command runs anywhere.
     unsafe {
         command.pre_exec(move || {
             let mut set: libc::cpu_set_t = std::mem::zeroed();
@@ -112,7 +112,8 @@ fn on_processor(mut command: Command, number: usize) -> Command {
     command
 }
 
-/// A kind of program with its server, in namespaces of its own.
+/// One kind of client program, and its running server. Each contestant has its own pair of network
+/// namespaces.
 struct Contestant {
     name: String,
     library: Option<PathBuf>,
@@ -129,7 +130,7 @@ impl Contestant {
         Contestant::start("homa bench".to_owned(), None, Vec::new(), serve)
     }
 
-    /// A preloaded program.
+    /// `load.c` with the library preloaded.
     fn preloaded(options: &Options, program: &Path, way: &str, library: &Path) -> Option<Contestant> {
         let (wait, batch) = way.strip_suffix("-batch").map_or((way, false), |wait| (wait, true));
         let mut words = vec!["--wait".to_owned(), wait.to_owned()];
@@ -160,7 +161,7 @@ impl Contestant {
         Some(Contestant { name, library, words, client, _server: (there, server) })
     }
 
-    /// RPCs per second.
+    /// Runs the client and returns its RPCs per second.
     fn measure(&self, options: &Options, program: &Path, size: u64, open: u32) -> f64 {
         let (size_text, open_text) = (size.to_string(), open.to_string());
         let mut command = Command::new(if self.library.is_some() { program } else { &options.homa });
@@ -183,7 +184,7 @@ impl Contestant {
     }
 }
 
-/// The first number of this name in a JSON text.
+/// The first number with this key in a JSON text.
 fn number(json: &str, name: &str) -> Option<f64> {
     let rest = json.split_once(&format!("\"{name}\":"))?.1.trim_start();
     rest[..rest.find([',', '}', '\n'])?].trim().parse().ok()

@@ -1,4 +1,4 @@
-//! Compares round trips of a preloaded C program with those of the Rust API, in alternating turns over
+//! Compares round-trip times of a preloaded C program with those of the Rust API, in alternating turns over
 //! loopback: `cargo bench -p homa-preload` (or `-- --quick`). Client and server are separate processes.
 
 #[path = "../tests/common/mod.rs"]
@@ -12,10 +12,10 @@ use std::time::Instant;
 use common::{Running, ports, preloaded, program, run};
 use homa::{Bytes, Host, ServerAddr};
 
-/// Bytes of a message, calls of a turn, and the maximum time of the C program relative to the Rust API.
+/// Message size in bytes, calls per turn, and maximum time of the C program relative to the Rust API.
 const SIZES: [(usize, usize, f64); 3] = [(100, 20_000, 1.2), (100_000, 2_000, 1.1), (1_000_000, 400, 1.1)];
 
-/// Turns of each side.
+/// Number of turns of each side.
 const TURNS: usize = 7;
 
 fn udp_port(port: u16) -> u16 {

@@ -1,4 +1,4 @@
-//! C programs that were written for Linux Homa, with the library preloaded, over UDP.
+//! Runs C programs written for Linux Homa, with the library preloaded, over UDP.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use homa::{Host, ServerAddr};
 
 const FAMILIES: [&str; 2] = ["127.0.0.1", "::1"];
 
-/// A preloaded echo server with this number of threads.
+/// Starts a preloaded echo server with this number of threads.
 fn echo(program: &Path, host: &str, port: u16, threads: &str) -> Running {
     Running::server(preloaded(program, &["echo", host, &port.to_string(), threads]))
 }
@@ -81,7 +81,7 @@ fn a_signal_ends_calls_that_waited_before_there_was_a_handler() {
     }
 }
 
-/// Lets threads poll the network for longer than a test lasts.
+/// Makes threads poll the network for longer than a test lasts.
 fn that_drives(mut command: Command) -> Command {
     command.env("HOMA_POLL_USECS", "900000000");
     command
@@ -147,7 +147,7 @@ fn a_handler_may_end_a_thread_that_waits() {
     run(client(&ends, "exits", FAMILIES[0], port, &[&silent.to_string()]));
 }
 
-/// A command of `memory`, with memory for two messages of 1 MB.
+/// A command of the program `memory`, with memory for two messages of 1 MB.
 fn with_little_memory(memory: &Path, what: &str, host: &str, port: u16) -> Command {
     let mut command = client(memory, what, host, port, &[]);
     command.env("HOMA_WMEM_MAX", "2000000");
@@ -297,7 +297,7 @@ fn nobody_at_a_port_is_an_error_and_so_is_a_server_that_is_killed() {
     assert_eq!((waits.line(), server.line()), ("sent".to_owned(), "taken".to_owned()));
     server.kill();
     assert_eq!(waits.line(), "ENOTCONN");
-    // Its port is free for the next server.
+    // The killed server's port is free for the next server.
     let _echo = echo(&program, FAMILIES[0], port, "1");
     run(client(&program, "round-trips", FAMILIES[0], port, &["100", "10", "0"]));
 }
@@ -321,7 +321,7 @@ fn a_server_that_stands_still_is_a_timeout() {
     let Some(program) = program("program") else { return };
     let port = ports(1);
     let server = echo(&program, FAMILIES[0], port, "1");
-    // The machine exists, and is silent.
+    // The stopped server's machine is reachable, but does not answer.
     run({
         let mut stop = Command::new("kill");
         stop.args(["-STOP", &server.child.id().to_string()]);
@@ -360,7 +360,7 @@ fn processes_share_the_ports_of_the_machine() {
 #[test]
 fn programs_of_the_rust_api_are_peers() {
     let Some(program) = program("program") else { return };
-    // A server at the UDP port of its Homa port, as `homa serve` at Homa port 99.
+    // A server at the UDP port that belongs to its Homa port, like `homa serve` at Homa port 99.
     let port = ports(2);
     let udp_port = ServerAddr::DEFAULT_UDP_PORT - ServerAddr::DEFAULT_PORT + port;
     let bind = format!("127.0.0.1:{udp_port}").parse().unwrap();
@@ -405,7 +405,8 @@ fn programs_without_homa_are_as_ever() {
     assert_eq!(run(shell), "one\n");
 }
 
-/// Descriptors and memory after each half of this number of calls.
+/// Makes this number of calls, and checks that the second half leaves no additional descriptors and little
+/// additional memory.
 fn soak(calls: &str) {
     let Some(program) = program("program") else { return };
     let port = ports(1);

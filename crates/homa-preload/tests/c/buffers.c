@@ -1,11 +1,11 @@
-/* The buffers of a Homa application: too few, unmapped, and unmapped too early. */
+/* The buffers of a Homa application: too small, unmapped in part, or unmapped while in use. */
 #include "rpc.h"
 
 #include <pthread.h>
 #include <sys/epoll.h>
 
-/* Buffers for two long messages: a third waits until one is given back, a short one overtakes it, and poll
- * shows it. */
+/* When long messages fill the buffers, another one waits until one is given back; poll then reports it. A
+ * short message overtakes it. */
 static void starves(const union address *to)
 {
 	struct port port = {socket(to->any.sa_family, SOCK_DGRAM, IPPROTO_HOMA), NULL};
@@ -35,7 +35,7 @@ static void starves(const union address *to)
 	args.id = 0;
 	CHECK(receive(port.fd, &args, &from, 0) == 100 && args.id == small);
 	CHECK(!readable(port.fd));
-	/* Given back by a call for another message, as another thread would. */
+	/* Pages are given back by a call for another message, as another thread might do. */
 	uint64_t private = send_request(port.fd, to, data, 100, 0, HOMA_SENDMSG_PRIVATE);
 	taken[0].id = private;
 	CHECK(receive(port.fd, &taken[0], &from, 0) == 100);
@@ -43,8 +43,8 @@ static void starves(const union address *to)
 	args.id = 0;
 	CHECK(receive(port.fd, &args, &from, 0) == HOMA_MAX_MESSAGE_LENGTH && args.id == large);
 	CHECK(!readable(port.fd));
-	/* With edge triggering, a message arrives when it has room, even if the descriptor was already readable for
-	 * another. */
+	/* With edge triggering, a message arrives when it gets room, even if the descriptor was already
+	 * readable because of another message. */
 	int edges = epoll_create1(0);
 	struct epoll_event edge = {EPOLLIN | EPOLLET, {.fd = port.fd}}, got;
 	CHECK(epoll_ctl(edges, EPOLL_CTL_ADD, port.fd, &edge) == 0 && epoll_wait(edges, &got, 1, 0) == 0);
@@ -63,7 +63,7 @@ static void starves(const union address *to)
 	struct homa_recvmsg_args last;
 	memset(&last, 0, sizeof(last));
 	CHECK(receive(port.fd, &last, &from, 0) == 100 && last.id == small && !readable(port.fd));
-	/* A message that waits for room can be given up like any other. */
+	/* A call whose response waits for room can be aborted like any other. */
 	for (int tell = 0; tell < 2; tell++) {
 		memset(&none, 0, sizeof(none));
 		large = send_request(port.fd, to, data, HOMA_MAX_MESSAGE_LENGTH, 97, 0);
@@ -88,7 +88,8 @@ static void *receive_large(void *argument)
 	return args;
 }
 
-/* One thread waits while another finds no room for a message: the first gets it when there is room. */
+/* A thread waits while another thread finds no room for a message. When there is room, the waiting thread
+ * gets the message. */
 static void starves_another(const union address *to)
 {
 	struct port port = {socket(to->any.sa_family, SOCK_DGRAM, IPPROTO_HOMA), NULL};
@@ -130,7 +131,8 @@ static void starves_another(const union address *to)
 	}
 }
 
-/* A client with the minimum of buffers, which have no room for one more message of this size. */
+/* Opens a client with the minimum of buffers, and fills them until there is no room for another message of
+ * this size. */
 static struct port open_full(const union address *to, size_t length, struct homa_recvmsg_args *last)
 {
 	struct port port = {socket(to->any.sa_family, SOCK_DGRAM, IPPROTO_HOMA), NULL};
@@ -150,7 +152,7 @@ static struct port open_full(const union address *to, size_t length, struct homa
 	return port;
 }
 
-/* More messages wait for room than can be held: nothing can be received, and poll shows nothing. */
+/* More messages wait for room than can be held: nothing can be received, and poll reports nothing. */
 static void holds_many(const union address *to)
 {
 	const size_t length = 4 * HOMA_BPAGE_SIZE;
@@ -164,14 +166,14 @@ static void holds_many(const union address *to)
 	end_if_it_hangs();
 	for (unsigned i = 0; i < count; i++)
 		send_request(port.fd, to, data, length, i, 0);
-	/* Each is checked as it arrives. */
+	/* Each message makes the descriptor readable until recvmsg finds no room for it. */
 	for (int quiet = 0; quiet < 100;) {
 		FAILS(receive(port.fd, &args, &from, MSG_DONTWAIT), EAGAIN);
 		quiet = readable(port.fd) ? 0 : quiet + 1;
 		usleep(1000);
 	}
 	CHECK(ioctl(port.fd, HOMAIOCINFO, &info) == 0 && info.num_rpcs == count);
-	/* They all arrive, one after the other. */
+	/* When pages are given back, all messages arrive, one after the other. */
 	args = last;
 	for (unsigned i = 0; i < count; i++) {
 		args.id = 0;
@@ -206,8 +208,8 @@ static void *wait_for_private(void *argument)
 	return NULL;
 }
 
-/* Two threads wait for the same private response, which has no room. One gets it when there is room. Until
-   then neither gets the error that the call does not exist. */
+/* Two threads wait for the same private response, which has no room. When there is room, one of them gets it.
+ * Until then, neither thread gets the error that the call does not exist. */
 static void private_for_two(const union address *to)
 {
 	const size_t length = 4 * HOMA_BPAGE_SIZE;
@@ -244,8 +246,8 @@ static void private_for_two(const union address *to)
 	CHECK(close(port.fd) == 0);
 }
 
-/* Buffers that the program unmaps while messages are in flight: the messages arrive, and nothing is written
- * to the unmapped memory. */
+/* The program unmaps the buffers while messages are in flight: the messages arrive, and nothing is written to
+ * the unmapped memory. */
 static void unmaps(const union address *to)
 {
 	for (int round = 0; round < 20; round++) {
@@ -270,7 +272,7 @@ static void unmaps(const union address *to)
 	}
 }
 
-/* Keeps eight large messages of its own in flight. */
+/* Sends eight large requests with different contents. */
 static void send_eight(struct port *port, const union address *to)
 {
 	for (uint32_t i = 0; i < 8; i++) {
@@ -279,7 +281,8 @@ static void send_eight(struct port *port, const union address *to)
 	}
 }
 
-/* Receives them; a complete message must be as it was sent. Returns how many are incomplete. */
+/* Receives the eight responses. Complete messages must have the bytes that were sent. Returns how many were
+ * incomplete. */
 static int receive_eight(struct port *port)
 {
 	struct homa_recvmsg_args args;
@@ -303,8 +306,8 @@ static int receive_eight(struct port *port)
 	return lost;
 }
 
-/* A part of the buffers is unmapped while messages are in flight, or unmapping fails: nothing arrives that
- * was not sent. */
+/* Part of the buffers is unmapped while messages are in flight, or unmapping fails: no message arrives with
+ * wrong bytes. */
 static void unmaps_in_part(const union address *to)
 {
 	struct homa_recvmsg_args args;
@@ -326,7 +329,8 @@ static void unmaps_in_part(const union address *to)
 		usleep(round * 100);
 		CHECK(munmap(port.region + part, part) == 0);
 		CHECK(receive_eight(&port) < 8);
-		/* All pages that were in use are lost by now, or given back: messages in other pages arrive as usual. */
+		/* All pages that were in use are now either unmapped or given back. A message in unmapped
+		 * pages fails, and messages in other pages arrive as usual. */
 		memset(&args, 0, sizeof(args));
 		fill(data, 2 * part, 9);
 		send_request(port.fd, to, data, 2 * part, 9, 0);
@@ -358,14 +362,14 @@ static void *receive_one(void *argument)
 	return NULL;
 }
 
-/* A socket is closed while another thread receives: that thread gets its message, since its call keeps the
- * socket until it returns. */
+/* A socket is closed while another thread is in recvmsg: that thread still gets its message, since its call
+ * holds the socket until it returns. */
 static void closes(const union address *to)
 {
 	int late = 0;
 
 	end_if_it_hangs();
-	/* Repeats until one thread was in time, on a machine where threads start late. */
+	/* If threads start late on this machine, repeats until one was in time. */
 	for (int round = 0; round < 40 || late == round; round++) {
 		struct port port = open_client(to->any.sa_family);
 		pthread_t waits;
@@ -396,7 +400,8 @@ static void *receive_somehow(void *argument)
 	return length > 0 || errno == EFAULT ? NULL : port;
 }
 
-/* Like closes(), but the buffers are unmapped during the call: nothing is written there. */
+/* Like closes(), but the buffers are also unmapped during the call: nothing is written to the unmapped
+ * memory. */
 static void closes_and_unmaps(const union address *to)
 {
 	int late = 0;

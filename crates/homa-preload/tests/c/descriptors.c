@@ -1,4 +1,4 @@
-/* A program that closes descriptors of the library, and descriptors that are closed without the library's
+/* A program that tries to close the library's descriptors, and that closes its own without the library's
  * knowledge. */
 #include "rpc.h"
 
@@ -8,7 +8,8 @@
 #include <stdatomic.h>
 #include <sys/wait.h>
 
-/* Closes all descriptors but one, one by one, and tries to replace each that is not the program's. */
+/* Closes all descriptors except `kept`, one by one, and tries to replace those that the library has kept
+ * open. */
 static void close_others(int kept)
 {
 	for (int fd = 3; fd < 400; fd++)
@@ -22,8 +23,8 @@ static void close_others(int kept)
 			close(fd);
 }
 
-/* The library's own descriptors: those that are open and cannot be replaced. Returns how many of the first 60
- * are, without `kept`. */
+/* Lists the library's own descriptors below 60, except `kept`: those that are open and cannot be replaced.
+ * Returns their number. */
 static int own_descriptors(int *own, int kept)
 {
 	int count = 0;
@@ -34,7 +35,7 @@ static int own_descriptors(int *own, int kept)
 	return count;
 }
 
-/* A vfork child opens its own descriptors with the numbers of the library's. */
+/* A vfork child closes its copies of the library's descriptors, and opens its own with the same numbers. */
 static void opens_in_child(int kept)
 {
 	int before[60], after[60], status, count;
@@ -53,7 +54,7 @@ static void opens_in_child(int kept)
 	CHECK(own_descriptors(after, kept) == count && !memcmp(before, after, count * sizeof(*before)));
 }
 
-/* Closes all descriptors, as daemons do: the program's sockets end, and new ones work. */
+/* Closes all descriptors, as daemons do: the program's sockets are closed, and new sockets work. */
 static void closes_all(const union address *to)
 {
 	struct port port = open_client(to->any.sa_family);
@@ -66,7 +67,7 @@ static void closes_all(const union address *to)
 	call(&port, to, 3000, 1, &args);
 	close_others(port.fd);
 	call(&port, to, 3000, 2, &args);
-	/* The numbers above and below its own. */
+	/* All numbers below and above that of the socket. */
 	CHECK(port.fd == 3 || close_range(3, port.fd - 1, 0) == 0);
 	CHECK(close_range(port.fd + 1, ~0U, 0) == 0);
 	call(&port, to, 200000, 3, &args);
@@ -105,7 +106,7 @@ static void closes_all(const union address *to)
 	CHECK(close(port.fd) == 0);
 }
 
-/* stdio closes a descriptor itself: the number then belongs to another file or another socket. */
+/* stdio closes the descriptor of a Homa socket by itself, and another file or socket then gets the number. */
 static void closes_past(const union address *to)
 {
 	struct port port = open_client(to->any.sa_family);
@@ -125,12 +126,14 @@ static void closes_past(const union address *to)
 	CHECK(other == port.fd && getsockopt(other, SOL_SOCKET, SO_DOMAIN, &type, &length) == 0 && type == AF_UNIX && close(other) == 0);
 }
 
-/* The socket that another thread calls; -1: none yet, CLOSES_NO_MORE: there will be no further one. */
+/* The socket on which another thread makes calls. -1: there is none yet. CLOSES_NO_MORE: there will not be
+ * another one. */
 static atomic_int called = -1;
 
 #define CLOSES_NO_MORE -2
 
-/* Calls getsockname() on each socket until it is closed: the result is that of a Homa socket, or EBADF. */
+/* Calls getsockname() on each socket until the socket is closed: the result is that of a Homa socket, or
+ * EBADF. */
 static void *ask_for_names(void *family)
 {
 	union address name;
@@ -152,8 +155,8 @@ static void *ask_for_names(void *family)
 	return NULL;
 }
 
-/* A call concurrent with close gets the socket or no descriptor, and never the plain descriptor below the
- * socket. */
+/* A call concurrent with close operates on the socket or fails with EBADF; it never reaches the plain
+ * descriptor that underlies the socket. */
 static void closes_beside_calls(const union address *to)
 {
 	int family = to->any.sa_family;

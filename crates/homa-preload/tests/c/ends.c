@@ -1,4 +1,4 @@
-/* Threads that end during a call: cancelled, or by pthread_exit in a signal handler. */
+/* Threads that end during a call: by cancellation, or by pthread_exit in a signal handler. */
 #include "rpc.h"
 
 #include <fcntl.h>
@@ -40,7 +40,7 @@ static void wait_for(enum what what)
 	switch (what) {
 	case PENDING:
 	case NOT_WAITING:
-		/* Here the thread is cancelled before its call. */
+		/* The thread was cancelled before this call. */
 		CHECK(pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL) == 0);
 		recvmsg(port.fd, &message, what == PENDING ? 0 : MSG_DONTWAIT);
 		break;
@@ -142,8 +142,9 @@ static void handle_nothing(int signal)
 	(void)signal;
 }
 
-/* Cancels a thread in each call, with and without a handler of some signal; the socket must be unaffected. If
- * threads poll for longer than the test lasts, they are cancelled while they drive the network. */
+/* Cancels a thread in each call, with and without a handler for some signal; the socket must be unaffected.
+ * With `drives`, threads poll for longer than the test lasts, and are cancelled while they drive the
+ * network. */
 static void cancels(const union address *to, int drives)
 {
 	prepare(to);
@@ -173,7 +174,7 @@ static void end_thread(int signal)
 	pthread_exit((void *)7);
 }
 
-/* Threads that a handler ends while they wait. */
+/* A handler ends threads while they wait. */
 static void exits(const union address *to)
 {
 	CHECK(signal(SIGUSR1, end_thread) != SIG_ERR);

@@ -1,4 +1,4 @@
-/* Wrong arguments of every call, and the errors of the kernel's Homa. */
+/* Every call with wrong arguments must fail with the error of the kernel's Homa. */
 #include "rpc.h"
 
 #include <fcntl.h>
@@ -81,7 +81,7 @@ static void options(int family)
 	CHECK(getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &value, &length) == 0 && value == family);
 	CHECK(getsockopt(fd, SOL_SOCKET, SO_ERROR, &value, &length) == 0 && value == 0);
 	FAILS(getsockopt(fd, IPPROTO_UDP, 1, &value, &length), ENOPROTOOPT);
-	/* Options that any socket has. */
+	/* Generic socket options. */
 	struct timeval time = {7, 5}, kept;
 	length = sizeof(kept);
 	CHECK(getsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &kept, &length) == 0 && length == sizeof(kept) && kept.tv_sec == 0);
@@ -124,7 +124,7 @@ static void options(int family)
 	FAILS(getsockopt(fd, IPPROTO_HOMA, SO_HOMA_RCVBUF, &told, &length), EINVAL);
 	FAILS(getsockopt(fd, IPPROTO_HOMA, SO_HOMA_RCVBUF, &told, NULL), EFAULT);
 
-	/* bind makes a client's socket a server's, and the option can turn requests off. */
+	/* bind turns a client socket into a server socket, and the option can turn requests off. */
 	length = sizeof(value);
 	CHECK(getsockopt(fd, IPPROTO_HOMA, SO_HOMA_SERVER, &value, &length) == 0 && value == 0);
 	union address at = address_of(family == AF_INET ? "0.0.0.0" : "::", base + 1);
@@ -171,7 +171,7 @@ static void sending(int family, const char *loopback)
 	FAILS(sendmsg(port.fd, NULL, 0), EFAULT);
 	message = (struct msghdr){.msg_name = &to, .msg_namelen = -1, .msg_iov = pieces, .msg_iovlen = 1, .msg_control = ARGS(0)};
 	FAILS(sendmsg(port.fd, &message, 0), EINVAL);
-	/* An unknown id is no error, since the client may have given up. */
+	/* Answering an unknown ID is not an error, since the client may have given up. */
 	CHECK(send_pieces(port.fd, &to, pieces, 1, ARGS(.id = 12345)) == 0);
 	FAILS(send_pieces(port.fd, &to, pieces, 1, ARGS(.id = 12345, .completion_cookie = 1)), EINVAL);
 	/* A message may be passed in pieces, some of them empty. */
@@ -262,26 +262,26 @@ static void controlling(int family, const char *loopback)
 	FAILS(ioctl(port.fd, HOMAIOCABORT_FIRST, NULL), EFAULT);
 	memset(&info, 0, sizeof(info));
 	CHECK(ioctl(port.fd, HOMAIOCINFO_OF_2025, &info) == 0 && info.port == (uint32_t)port_of(port.fd));
-	/* Their text ends earlier. */
+	/* In older headers, the field of the error text is shorter. */
 	CHECK(strnlen(info.error_msg, 100) < 100);
 	FAILS(ioctl(port.fd, _IO('h', 4)), EINVAL);
 	memset(&info, 0xff, sizeof(info));
 	info.rpc_info = 0;
 	CHECK(ioctl(port.fd, HOMAIOCINFO, &info) == 0 && info.num_rpcs == 0 && info.error_msg[sizeof(info.error_msg) - 1] == 0);
-	/* The information about an RPC begins with its id, followed by its peer. */
+	/* The information about an RPC begins with its ID and its peer. */
 	uint64_t id = send_request(port.fd, &to, "x", 1, 5, HOMA_SENDMSG_PRIVATE);
 	struct homa_rpc_info rpcs[2];
 	memset(rpcs, 0, sizeof(rpcs));
 	info.rpc_info = (uint64_t)(uintptr_t)rpcs;
 	info.rpc_info_length = sizeof(rpcs[0]);
 	CHECK(ioctl(port.fd, HOMAIOCINFO, &info) == 0);
-	/* The port has no server: the call may be over already. */
+	/* The port has no server, so the call may be over already. */
 	CHECK(info.num_rpcs == 1 && (rpcs[0].id == 0 || (rpcs[0].id == id && rpcs[0].completion_cookie == 5 && rpcs[0].tx_length == 1 && memcmp(&rpcs[0].peer, &to, 8) == 0)));
 	CHECK(rpcs[1].id == 0 && close(port.fd) == 0);
 	FAILS(ioctl(port.fd, HOMAIOCINFO, &info), EBADF);
 }
 
-/* Every call on a descriptor that was a Homa socket. */
+/* Every call on the closed descriptor of a Homa socket. */
 static void closed(int family, const char *loopback)
 {
 	struct port port = open_client(family);
@@ -372,7 +372,7 @@ static void generic(int family, const char *loopback)
 	CHECK(close(port.fd) == 0 && munmap(port.region, REGION_BYTES) == 0);
 }
 
-/* All other sockets and files work as usual. */
+/* Other sockets and files work as usual. */
 static void others(void)
 {
 	int pair[2], fd = socket(AF_INET, SOCK_DGRAM, 0), type;

@@ -1,5 +1,4 @@
-/* Homa's socket interface for applications: the structures that they pass, independent of the implementation.
- * */
+/* Homa's socket interface as applications see it, independent of the implementation. */
 #ifndef HOMA_SOCKET_H
 #define HOMA_SOCKET_H
 
@@ -78,7 +77,7 @@ struct homa_info {
 #define HOMAIOCABORT _IOWR('h', 0x91, struct homa_abort_args)
 #define HOMAIOCFREEZE _IO('h', 0x92)
 
-/* The same for older headers. */
+/* The same requests in older headers. */
 #define HOMAIOCINFO_OF_2025 _IOWR('h', 1, struct homa_info)
 #define HOMAIOCABORT_OF_2025 _IOWR('h', 2, struct homa_abort_args)
 #define HOMAIOCFREEZE_OF_2025 _IO('h', 3)

@@ -1,5 +1,5 @@
-/* Memory of sent messages: sendmsg waits for it, and poll, select and epoll show it. HOMA_WMEM_MAX is 2 MB
- * here. */
+/* Memory for sent messages: sendmsg waits for free memory, and poll, select and epoll report it.
+ * HOMA_WMEM_MAX is 2 MB here. */
 #include "rpc.h"
 
 #include <signal.h>
@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 
 #define BYTES 1000000
-/* Number of messages that may begin below the bound. */
+/* Number of messages that may start before the bound is reached. */
 #define FIT 2
 
 static unsigned char bytes[BYTES];
@@ -26,7 +26,8 @@ static long try_send(int fd, const union address *to, uint64_t *id)
 	return result;
 }
 
-/* Whether poll, select and epoll show room; they must agree, regardless of messages to receive. */
+/* Whether poll, select and epoll report room to send. They must agree, whether or not messages can be
+ * received. */
 static int has_room(int fd, int epoll)
 {
 	struct pollfd entry = {fd, POLLOUT, 0};
@@ -60,7 +61,7 @@ static int watch(int fd)
 	return epoll;
 }
 
-/* Unanswered requests keep their memory until they are given up. */
+/* Unanswered requests occupy memory until they are aborted. */
 static void requests(const union address *to)
 {
 	struct port port = open_client(to->any.sa_family);
@@ -81,7 +82,8 @@ static void requests(const union address *to)
 		CHECK(!has_room(port.fd, epoll));
 		uint64_t none = 0;
 		FAILS(try_send(port.fd, to, &none), EAGAIN);
-		/* poll still shows receivable messages: the outcome of a call that is given up. */
+		/* poll still reports receivable messages: none now, and the outcome of an aborted call
+		 * below. */
 		CHECK(!(poll(&(struct pollfd){port.fd, POLLIN, 0}, 1, 0)));
 		abort.error = ECANCELED;
 		CHECK(ioctl(port.fd, HOMAIOCABORT, &abort) == 0);
@@ -97,7 +99,7 @@ static void requests(const union address *to)
 	CHECK(close(port.fd) == 0);
 }
 
-/* Responses keep their memory until their clients have received them. */
+/* Responses occupy memory until their clients have received them. */
 static void answers(const char *host, int number)
 {
 	enum { CALLS = 6 };
@@ -137,7 +139,7 @@ static void answers(const char *host, int number)
 	FAILS(try_send(port.fd, &from[FIT], &ids[FIT]), EAGAIN);
 	CHECK(kill(client, SIGCONT) == 0);
 	await_room(port.fd);
-	/* The response without room still has to be sent; those after it wait. */
+	/* The response that had no room is sent now; the later ones wait for room. */
 	for (int at = FIT; at < CALLS; at++) {
 		struct homa_sendmsg_args answer = {ids[at], 0, 0, 0};
 		struct iovec piece = {bytes, BYTES};

@@ -1,4 +1,4 @@
-/* A typical Homa application: servers and clients whose exit code and output report their findings. */
+/* A typical Homa application: servers and clients that report results by exit code and output. */
 #include "rpc.h"
 
 #include <dirent.h>
@@ -53,7 +53,7 @@ static void set_server(int fd, int value)
 	CHECK(getsockopt(fd, IPPROTO_HOMA, SO_HOMA_SERVER, &told, &length) == 0 && told == (value != 0));
 }
 
-/* The same with an unbound socket: prints its port. */
+/* Like echo(), but with an unbound socket: prints the socket's port. */
 static void echo_unbound(const char *host)
 {
 	struct port port = open_client(address_of(host, 1).any.sa_family);
@@ -64,7 +64,7 @@ static void echo_unbound(const char *host)
 	serve(&port);
 }
 
-/* Receives requests and answers none. */
+/* Receives requests but answers none. */
 static void swallow(const char *host, int number)
 {
 	struct port port = open_server(host, number);
@@ -107,8 +107,8 @@ struct work {
 	unsigned seed, count, in_flight;
 };
 
-/* Keeps this number of calls in flight on a socket that other threads use, too; the thread that receives an
- * outcome checks it. */
+/* Keeps `in_flight` calls in flight on a socket that other threads also use. Each outcome is checked by the
+ * thread that receives it. */
 static void *work(void *argument)
 {
 	struct work *work = argument;
@@ -158,7 +158,7 @@ static void threads(const union address *to, unsigned count, unsigned in_flight,
 
 static _Atomic int storm_over;
 
-/* Gives up all calls of a socket repeatedly. */
+/* Repeatedly aborts all calls of a socket. */
 static void *give_up(void *argument)
 {
 	struct port *port = argument;
@@ -171,7 +171,7 @@ static void *give_up(void *argument)
 	return NULL;
 }
 
-/* Sockets that are closed with calls in flight, together with their buffers. */
+/* Opens sockets, and closes each with calls in flight; then unmaps the buffers. */
 static void *open_and_close(void *argument)
 {
 	const union address *to = argument;
@@ -190,8 +190,8 @@ static void *open_and_close(void *argument)
 	return NULL;
 }
 
-/* Receives as many outcomes as it has sent calls, of any thread: responses, or errors of calls that were
- * given up. */
+/* Receives as many outcomes as it has made calls, but possibly for calls of other threads: responses, or
+ * errors of aborted calls. */
 static void *call_in_storm(void *argument)
 {
 	struct work *work = argument;
@@ -214,8 +214,7 @@ static void *call_in_storm(void *argument)
 	return NULL;
 }
 
-/* Threads that share a socket while its calls are given up, and sockets that are opened and closed meanwhile.
- * */
+/* Threads share a socket while its calls are aborted and other sockets are opened and closed. */
 static void storm(const union address *to, unsigned count, unsigned in_flight, unsigned calls)
 {
 	struct port port = open_client(to->any.sa_family);
@@ -248,7 +247,7 @@ static void *await_shutdown(void *argument)
 	return NULL;
 }
 
-/* Calls given up by their client, and the shutdown of a socket. */
+/* Calls that their client aborts, and the shutdown of a socket. */
 static void aborts(const union address *silent)
 {
 	struct port port = open_client(silent->any.sa_family);
@@ -342,7 +341,7 @@ static void is_served(struct port *port, struct port *server, const union addres
 	CHECK(pthread_join(thread, NULL) == 0);
 }
 
-/* Acceptance of requests: a socket that enables it accepts requests at any port, until it disables it. */
+/* A socket that enables requests accepts them at any port, until it disables them. */
 static void serves(const char *host, int number)
 {
 	int family = address_of(host, 1).any.sa_family;
@@ -358,7 +357,7 @@ static void serves(const char *host, int number)
 		set_server(server.fd, 0);
 		is_refused(&port, &at);
 	}
-	/* Meanwhile it makes a call to itself. */
+	/* Both sockets accept requests, and call each other. */
 	set_server(server.fd, 1);
 	set_server(port.fd, 1);
 	union address back = address_of(host, port_of(port.fd));
@@ -412,7 +411,7 @@ static void fails(const union address *to)
 	puts(strerrorname_np(error));
 }
 
-/* Several messages at once, with a timeout of which the remainder is returned. */
+/* recvmmsg receives several messages, and returns the remainder of its timeout. */
 static void at_once(const union address *to)
 {
 	struct port port = open_client(to->any.sa_family);
@@ -441,7 +440,7 @@ static void at_once(const union address *to)
 	CHECK(recvmmsg(port.fd, several, 2, 0, &soon) == 1 && soon.tv_sec == 0 && soon.tv_nsec == 0);
 }
 
-/* Several messages in a sendmmsg: all are sent, also if one in the middle is refused. */
+/* sendmmsg sends several messages: those before a refused one are all sent. */
 static void sent_at_once(const union address *to)
 {
 	enum { COUNT = 8 };
@@ -474,8 +473,8 @@ static void sent_at_once(const union address *to)
 	}
 }
 
-/* Copies of a descriptor are the same socket, which ends with the last one; a child has none of its parent's.
- * */
+/* Duplicates of a descriptor are the same socket, which ends when the last one is closed. A child cannot use
+ * its parent's sockets. */
 static void copies(const union address *to)
 {
 	struct port port = open_client(to->any.sa_family);
@@ -496,7 +495,7 @@ static void copies(const union address *to)
 	call(&by, to, 5000, 1, &args);
 	pid_t child = fork();
 	CHECK(child >= 0);
-	/* A child that does not use the socket. */
+	/* This child does not use the socket. */
 	if (child == 0)
 		exit(0);
 	int status;
@@ -522,7 +521,7 @@ static void copies(const union address *to)
 	FAILS(receive(fourth, &args, &from, 0), EBADF);
 }
 
-/* The state after exec: the socket is gone, its port is free, and its descriptor exists only without
+/* Runs after exec: the socket is gone, its port is free, and its descriptor exists only if it was not
  * close-on-exec. */
 static void behind_exec(const char *host, int port_number, int closed, int kept)
 {
@@ -532,7 +531,7 @@ static void behind_exec(const char *host, int port_number, int closed, int kept)
 	memset(&args, 0, sizeof(args));
 	FAILS(fcntl(closed, F_GETFD), EBADF);
 	CHECK(fcntl(kept, F_GETFD) == 0);
-	/* A remainder of the socket is at its end. */
+	/* The inherited end of the socket pair reads end-of-file. */
 	struct msghdr nothing = {0};
 	CHECK(recvmsg(kept, &nothing, MSG_DONTWAIT) == 0);
 	struct port server = open_server(host, port_number + 1);
@@ -542,7 +541,7 @@ static void behind_exec(const char *host, int port_number, int closed, int kept)
 	CHECK(close(kept) == 0);
 }
 
-/* A server and client with a call in flight becomes another program. */
+/* A process with a server and a client, and with a call in flight, executes another program. */
 static void execs(const char *host, int port_number, char *program)
 {
 	union address to = address_of(host, port_number);
@@ -579,8 +578,8 @@ static void ignore(int number)
 	(void)number;
 }
 
-/* Prints the median round trip of this number of calls in microseconds: by recvmsg alone (0), after poll (1),
- * or with a signal handler (2). */
+/* Prints the median round-trip time of `count` calls in microseconds. `how` is 0 for recvmsg alone, 1 for
+ * poll and then recvmsg, 2 for recvmsg with a signal handler installed. */
 static void round_trips(const union address *to, size_t length, unsigned count, int how)
 {
 	int polled = how == 1;
@@ -630,7 +629,7 @@ static unsigned long resident_kb(void)
 	return resident * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
-/* Makes this number of calls twice: prints descriptors and memory after each half. */
+/* Makes `count` calls in two halves, and prints the number of descriptors and the memory after each half. */
 static void soak(const union address *to, unsigned count)
 {
 	struct port port = open_client(to->any.sa_family);
@@ -650,7 +649,7 @@ static void soak(const union address *to, unsigned count)
 			CHECK(receive(port.fd, &args, &from, 0) > 0);
 			received++;
 		}
-		/* Sockets that are opened and closed leave nothing, either. */
+		/* Sockets that are opened and closed leave nothing behind, either. */
 		for (int i = 0; i < 20; i++) {
 			struct port other = open_client(to->any.sa_family);
 

@@ -1,5 +1,5 @@
 /* Shared by the test programs: a socket with its buffers, messages whose bytes depend on their position, and
- * checks that name their line. */
+ * checks that print their line number. */
 #ifndef RPC_H
 #define RPC_H
 
@@ -25,7 +25,7 @@
 		}                                                                            \
 	} while (0)
 
-/* The call must fail with this errno. */
+/* Checks that the call fails with this errno. */
 #define FAILS(call, number)                                                                  \
 	do {                                                                                 \
 		errno = 0;                                                                   \
@@ -37,7 +37,7 @@
 		}                                                                            \
 	} while (0)
 
-/* Ends a test that hangs, after a time that suffices on the slowest machine. */
+/* Kills the test if it hangs, after a time that suffices on the slowest machine. */
 static inline void end_if_it_hangs(void)
 {
 	alarm(900);
@@ -50,7 +50,7 @@ struct port {
 	char *region;
 };
 
-/* An address; only the test of errors uses other families than the two. */
+/* An IPv4 or IPv6 address; only the error tests use other families. */
 union address {
 	struct sockaddr any;
 	struct sockaddr_in in4;
@@ -134,7 +134,7 @@ static inline uint64_t send_request(int fd, const union address *to, const void 
 	return args.id;
 }
 
-/* Receives a message; the pages of the previous message in args are given back. */
+/* Receives a message, and gives back the pages of the previous message in `args`. */
 static inline long receive(int fd, struct homa_recvmsg_args *args, union address *from, int flags)
 {
 	struct msghdr message = {.msg_name = from, .msg_namelen = sizeof(*from), .msg_control = args, .msg_controllen = sizeof(*args)};
@@ -149,7 +149,7 @@ static inline long receive(int fd, struct homa_recvmsg_args *args, union address
 	return length;
 }
 
-/* The pieces of a message in the buffers. */
+/* Fills in the pieces of a message in the buffers, and returns their number. */
 static inline size_t pieces_of(const struct port *port, const struct homa_recvmsg_args *args, size_t length, struct iovec *pieces)
 {
 	size_t at = 0;
@@ -171,7 +171,7 @@ static inline void fill(unsigned char *data, size_t length, uint32_t tag)
 		data[i] = (unsigned char)((i >> 3) * 31 + i * 7 + tag);
 }
 
-/* Checks that the message in the buffers equals the one of fill(). */
+/* Checks that the message in the buffers has the bytes that fill() produces. */
 static inline void check_message(const struct port *port, const struct homa_recvmsg_args *args, size_t length, uint32_t tag)
 {
 	struct iovec pieces[HOMA_MAX_BPAGES];
@@ -195,7 +195,7 @@ static inline void give_back(const struct port *port, struct homa_recvmsg_args *
 /* The data to send. */
 static unsigned char data[HOMA_MAX_MESSAGE_LENGTH];
 
-/* One call by a blocking recvmsg. */
+/* Makes one call, with a blocking recvmsg. */
 static inline void call(struct port *port, const union address *to, size_t length, uint32_t tag, struct homa_recvmsg_args *args)
 {
 	union address from;
@@ -224,7 +224,7 @@ static inline void await_message(int fd)
 	CHECK(poll(&entry, 1, 60000) == 1 && entry.revents == POLLIN);
 }
 
-/* Whether there is a message now; a socket is always writable here. */
+/* Whether there is a message now. In these tests, a socket is always writable. */
 static inline int readable(int fd)
 {
 	struct pollfd entry = {fd, POLLIN | POLLOUT, 0};

@@ -1,4 +1,5 @@
-/* The ways in which a Homa application waits: in poll, select and epoll, and in calls that signals end. */
+/* The ways in which a Homa application waits: in poll, select and epoll, and in calls that signals
+ * interrupt. */
 #include "rpc.h"
 
 #include <fcntl.h>
@@ -11,7 +12,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-/* Waits for POLLIN alone, by each of the available calls. */
+/* Waits for POLLIN alone, by one of the available calls, which `by` selects. */
 static void await_readable(int fd, int epoll, unsigned by)
 {
 	struct pollfd entry = {fd, POLLIN, 0};
@@ -40,7 +41,7 @@ static void await_readable(int fd, int epoll, unsigned by)
 	}
 }
 
-/* The descriptor is readable exactly while there is a message; private responses do not make it readable. */
+/* The descriptor is readable exactly while there is a message. Private responses do not make it readable. */
 static void polls(const union address *to)
 {
 	struct port port = open_client(to->any.sa_family);
@@ -82,7 +83,7 @@ static void polls(const union address *to)
 		CHECK(length == 7 || errno == EAGAIN);
 	} while (length < 0);
 	CHECK(args.id == private);
-	/* Nonblocking descriptors, by each way to make them. */
+	/* Nonblocking descriptors, by each way to create them. */
 	int on = 1, off = 0;
 	CHECK(fcntl(port.fd, F_SETFL, fcntl(port.fd, F_GETFL) | O_NONBLOCK) == 0);
 	args.id = 0;
@@ -110,7 +111,8 @@ static void handle(int number)
 
 static volatile int disturbed;
 
-/* Sends this thread signals until one has ended its call: signals before the call do not. */
+/* Sends signals to the thread until one has interrupted its call: signals that arrive before the call do not
+ * interrupt it. */
 static void *disturb(void *argument)
 {
 	pthread_t waits = *(pthread_t *)argument;
@@ -122,7 +124,7 @@ static void *disturb(void *argument)
 	return NULL;
 }
 
-/* Receives nothing but EINTR. */
+/* Checks that recvmsg fails with EINTR when another thread sends signals. */
 static void be_disturbed(int fd, struct homa_recvmsg_args *args)
 {
 	pthread_t self = pthread_self(), other;
@@ -135,8 +137,8 @@ static void be_disturbed(int fd, struct homa_recvmsg_args *args)
 	CHECK(args->id == 0 && pthread_join(other, NULL) == 0);
 }
 
-/* A signal ends a waiting call, also with SA_RESTART. An ignored signal does not, and an available message
- * has precedence. */
+/* A signal interrupts a waiting call, even with SA_RESTART. An ignored signal does not, and an available
+ * message takes precedence over a signal. */
 static void signals(const union address *to, const union address *silent)
 {
 	struct port port = open_client(to->any.sa_family);
@@ -154,7 +156,7 @@ static void signals(const union address *to, const union address *silent)
 			args.id = send_request(port.fd, silent, "x", 1, 0, HOMA_SENDMSG_PRIVATE);
 			be_disturbed(port.fd, &args);
 		}
-		/* A signal of the whole process: the library's threads must not take it. */
+		/* A signal to the whole process: it must not be delivered to the library's threads. */
 		struct itimerval again = {{0, 10000}, {0, 10000}}, never = {{0, 0}, {0, 0}};
 		int before = handled;
 
@@ -162,7 +164,7 @@ static void signals(const union address *to, const union address *silent)
 		FAILS(receive(port.fd, &args, &from, 0), EINTR);
 		CHECK(handled > before && setitimer(ITIMER_REAL, &never, NULL) == 0);
 	}
-	/* Calls work as usual with a signal at any moment. */
+	/* Calls work as usual if a signal may arrive at any moment. */
 	struct itimerval often = {{0, 500}, {0, 500}};
 	CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
 	for (unsigned i = 0; i < 3000; i++) {
@@ -175,7 +177,7 @@ static void signals(const union address *to, const union address *silent)
 			CHECK(length >= 0 || errno == EINTR);
 		} while (length < 0);
 		CHECK(length == (long)(100 + i) && args.id == id);
-		/* Nothing may arrive except signals. */
+		/* No message may arrive, only signals. */
 		args.id = 0;
 		if (i % 100 == 0)
 			FAILS(receive(port.fd, &args, &from, 0), EINTR);
@@ -190,8 +192,8 @@ static void signals(const union address *to, const union address *silent)
 		call(&port, to, 3000, i, &args);
 }
 
-/* Waits for a message of a descriptor for at most this time, by each of the calls that poll without blocking
- * signals of their own. */
+/* Waits for a message on a descriptor for at most `ms`, by one of the polling calls, which `by` selects. None
+ * of them changes the signal mask. */
 static int polls_by(int by, int fd, int epoll, int ms)
 {
 	struct pollfd entry = {fd, POLLIN, 0};
@@ -216,8 +218,9 @@ static int polls_by(int by, int fd, int epoll, int ms)
 	}
 }
 
-/* Each call that polls ends by a signal with a handler, and by its time limit; both while its thread drives the
- * network, which it does here for longer than the test lasts. The mask is the same afterwards. */
+/* Each polling call is ended by a signal with a handler, and by its time limit, even while its thread drives
+ * the network; here, threads drive for longer than the test lasts. Afterwards the signal mask is
+ * unchanged. */
 static void polls_end(const union address *silent)
 {
 	struct port port = open_client(silent->any.sa_family);
@@ -245,7 +248,7 @@ static void polls_end(const union address *silent)
 		}
 		CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
 	}
-	/* Another descriptor ends it, too. */
+	/* Another descriptor that becomes ready also ends the call. */
 	struct pollfd both[2] = {{port.fd, POLLIN, 0}, {pipes[0], POLLIN, 0}};
 	CHECK(write(pipes[1], "x", 1) == 1);
 	CHECK(poll(both, 2, 600000) == 1 && both[1].revents == POLLIN);
@@ -262,8 +265,8 @@ static long sleeps(void)
 	return usage.ru_nvcsw;
 }
 
-/* A thread in each call that polls drives the network itself, here until its time is over, and so does not sleep.
- * (It may sleep for a lock, though not each time.) */
+/* In each polling call, the thread drives the network itself until the time limit, and so does not sleep. (It
+ * may sleep while it waits for a lock, but not every time.) */
 static void polls_drive(const union address *silent)
 {
 	struct port port = open_client(silent->any.sa_family);
@@ -292,7 +295,7 @@ static void *write_later(void *argument)
 	return NULL;
 }
 
-/* Another descriptor that becomes ready while a thread drives the network. */
+/* Another descriptor becomes ready while a thread drives the network. */
 static void polls_others(const union address *silent)
 {
 	struct port port = open_client(silent->any.sa_family);
@@ -321,12 +324,12 @@ static void polls_others(const union address *silent)
 struct waits {
 	struct port *port;
 	uint64_t private;
-	/* 0: in recvmsg, else in a call of polls_by. */
+	/* 0 to wait in recvmsg; otherwise, one more than the `by` of polls_by(). */
 	int by, epoll;
 	volatile int ended;
 };
 
-/* Waits for a message that never arrives, until a signal. */
+/* Waits for a message that never arrives, until a signal interrupts the wait. */
 static void *wait_for_signal(void *argument)
 {
 	struct waits *waits = argument;
@@ -343,7 +346,7 @@ static void *wait_for_signal(void *argument)
 	return NULL;
 }
 
-/* A vfork child installs a handler of its own. */
+/* A vfork child installs its own handler. */
 static void handle_in_child(void)
 {
 	struct sigaction action = {.sa_handler = handle};
@@ -355,8 +358,8 @@ static void handle_in_child(void)
 	CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
 }
 
-/* Two threads already wait when the program installs its first handler, and then receive signals until their
-   calls have ended. A thread may not have been notified when the first signal arrives. */
+/* Two threads already wait when the program installs its first handler. They are then sent signals until
+ * their calls have ended, since a thread may not have been notified when the first signal arrives. */
 static void first_handler(const union address *silent, int after_child, int by)
 {
 	struct port port = open_client(silent->any.sa_family);
@@ -371,7 +374,8 @@ static void first_handler(const union address *silent, int after_child, int by)
 	CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, port.fd, &event) == 0);
 	for (int i = 0; i < 2; i++)
 		CHECK(pthread_create(&threads[i], NULL, wait_for_signal, &waits[i]) == 0);
-	/* The threads need some time to start; with too short a time the test proves less, and does not fail. */
+	/* The threads need some time to start waiting. If this time is too short, the test proves less but
+	 * does not fail. */
 	usleep(20000);
 	if (after_child)
 		handle_in_child();
@@ -385,7 +389,7 @@ static void first_handler(const union address *silent, int after_child, int by)
 	}
 }
 
-/* The current events of an epoll set for one descriptor. */
+/* The current events of an epoll set for the entry with this datum. */
 static uint32_t told_by(int epoll, uint64_t datum)
 {
 	struct epoll_event got[3], other[3];
@@ -402,8 +406,8 @@ static uint32_t told_by(int epoll, uint64_t datum)
 	return 0;
 }
 
-/* A socket with a message in an epoll set with other descriptors: it reports exactly the requested events,
- * and so do they. */
+/* An epoll set contains a socket with a message, and other descriptors: it reports exactly the requested
+ * events for each of them. */
 static void words_of_epoll(int fd)
 {
 	int epoll = epoll_create1(0), other[2];
@@ -420,7 +424,7 @@ static void words_of_epoll(int fd)
 		CHECK(epoll_ctl(epoll, EPOLL_CTL_MOD, fd, &event) == 0 && event.events == asked[i]);
 		CHECK(told_by(epoll, event.data.u64) == (asked[i] & (both | writes)) && told_by(epoll, 7) == EPOLLIN);
 	}
-	/* Also if another descriptor has the same datum. */
+	/* This holds even if another descriptor has the same datum. */
 	struct epoll_event same = {both, {.u64 = event.data.u64}};
 	event.events = EPOLLRDNORM;
 	CHECK(epoll_ctl(epoll, EPOLL_CTL_MOD, fd, &event) == 0 && told_by(epoll, same.data.u64) == EPOLLRDNORM);
@@ -430,18 +434,18 @@ static void words_of_epoll(int fd)
 	CHECK(epoll_ctl(epoll, EPOLL_CTL_DEL, fd, NULL) == 0 && told_by(epoll, same.data.u64) == 0);
 	same.events = EPOLLIN;
 	CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, other[0], &same) == 0 && told_by(epoll, same.data.u64) == EPOLLIN);
-	/* A descriptor that was in the set before. */
+	/* A descriptor that was removed from the set and added again. */
 	CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0 && epoll_ctl(epoll, EPOLL_CTL_DEL, fd, NULL) == 0 && told_by(epoll, same.data.u64) == EPOLLIN);
 	CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0 && told_by(epoll, same.data.u64) & both);
 	CHECK(close(epoll) == 0 && close(other[0]) == 0 && close(other[1]) == 0);
-	/* Nothing is recorded for another set with the same number. */
+	/* A new set with the same descriptor number inherits nothing from the closed one. */
 	epoll = epoll_create1(0);
 	event.events = EPOLLRDNORM | EPOLLET;
 	CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0 && epoll_wait(epoll, &event, 1, -1) == 1 && event.events == EPOLLRDNORM);
 	CHECK(close(epoll) == 0);
 }
 
-/* All events of poll, and the information about waiting RPCs. */
+/* All events of poll, and the information about RPCs that wait to be received. */
 static void words(const union address *to)
 {
 	struct port port = open_client(to->any.sa_family);
@@ -483,7 +487,7 @@ static void words(const union address *to)
 	CHECK(poll(entries, 2, -1) == 1 && entries[0].revents & POLLIN);
 }
 
-/* Epoll sets within epoll sets and poll; edge triggering; another signal mask during a call. */
+/* Epoll sets that are polled, or are members of other epoll sets; edge triggering. */
 static void sets(const union address *to)
 {
 	struct port port = open_client(to->any.sa_family);
@@ -574,7 +578,7 @@ static void masks(const union address *silent)
 static volatile int polled[4];
 static volatile sig_atomic_t polls_done;
 
-/* Polls in each of the ways that a signal handler may use. */
+/* Polls in every way that a signal handler may use. */
 static void poll_in_handler(int number)
 {
 	struct pollfd entries[3] = {{polled[0], POLLIN, 0}, {polled[1], POLLIN | POLLRDNORM, 0}, {polled[3], POLLIN, 0}};
@@ -595,8 +599,8 @@ static void poll_in_handler(int number)
 	errno = error;
 }
 
-/* A handler that polls at any moment of a thread that calls, allocates, and opens, binds and closes sockets.
- * */
+/* A handler polls at any moment, while its thread makes calls, allocates memory, and opens, binds and closes
+ * sockets. */
 static void polls_in_handlers(const union address *to, int free_port)
 {
 	struct port port = open_client(to->any.sa_family);

@@ -8,18 +8,19 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
-/// The library that cargo has built for this test: next to it, or where `cargo build` puts it.
+/// The library that cargo has built for this test. It is next to the test program, or where `cargo build`
+/// puts it.
 pub fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let deps = test.parent().unwrap();
     deps.ancestors().map(|dir| dir.join("libhoma_preload.so")).find(|path| path.exists()).unwrap()
 }
 
-/// Compiles `c/<name>.c` once; `None`, with the reason on standard error, without a C compiler.
+/// Compiles `c/<name>.c` once. Without a C compiler, returns `None` and prints the reason on standard error.
 pub fn program(name: &str) -> Option<PathBuf> {
     static COMPILED: Mutex<Vec<String>> = Mutex::new(Vec::new());
     let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
-    // Each test program compiles its own, since they may run at the same time.
+    // Each test program compiles its own copy, since test programs may run at the same time.
     let test = std::env::current_exe().unwrap().file_stem().unwrap().to_string_lossy().into_owned();
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}-{name}"));
     if compiled.iter().any(|known| known == name) {
@@ -39,15 +40,16 @@ pub fn program(name: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-/// Reserves this number of consecutive Homa ports, unique in this process and most likely on the machine.
+/// Reserves this number of consecutive Homa ports and returns the first. They are unique in this process, and
+/// most likely on the machine.
 pub fn ports(count: u16) -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = (std::process::id() % 250 * 100) as u16;
     1_000 + first + NEXT.fetch_add(count, Relaxed)
 }
 
-/// A command with the library preloaded. Peers have half a minute to answer: on a machine that also builds
-/// and measures, a process may get no processor for as long as RPCs last.
+/// A command with the library preloaded. Peers have half a minute to answer: on a machine that also runs
+/// builds and benchmarks, a process may not be scheduled for longer than the default timeout of an RPC.
 pub fn preloaded(program: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(args).env("LD_PRELOAD", library());
@@ -83,7 +85,7 @@ impl Running {
         server
     }
 
-    /// The next line that it prints; empty at its end.
+    /// The next line that the process prints; empty when its output has ended.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.lines.read_line(&mut line).unwrap();

@@ -1,5 +1,5 @@
-//! C programs that were written for Linux Homa, with the library preloaded, over raw IP and in Linux Homa's UDP
-//! form, between two network namespaces that a veth joins.
+//! Runs C programs written for Linux Homa, with the library preloaded, over raw IP and Linux Homa's UDP
+//! encapsulation, between two network namespaces joined by a veth.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,8 +7,8 @@ use std::process::Command;
 use super::common::{Running, preloaded, program, run};
 use homa_testkit::namespace::{Namespace, V4, V6, pair};
 
-/// A driver whose processes share an address, and what the kernel says where the peer's machine has no Homa:
-/// its report of a UDP port names no protocol.
+/// A driver whose processes share an address, and the error of a call if the peer's machine runs no Homa. The
+/// errors differ because the kernel's ICMP report for a closed UDP port does not name the protocol.
 #[derive(Clone, Copy)]
 struct Form {
     driver: &'static str,
@@ -21,7 +21,7 @@ const FORMS: [Form; 2] =
 impl Form {
     fn command(self, program: &Path, args: &[&str]) -> Command {
         let mut command = preloaded(program, args);
-        // A directory apart from that of other hosts on this machine.
+        // Not the directory that other hosts on this machine use.
         command.env("HOMA_DRIVER", self.driver).env("HOMA_SEGMENT_DIR", env!("CARGO_TARGET_TMPDIR"));
         command
     }
@@ -63,10 +63,10 @@ fn calls_end_as_the_kernel_has_them_end() {
         {
             let _silent = form.server_in(&there, &program, &["swallow", V4[1], "4000"]);
             form.run_in(&here, &program, &["aborts", V4[1], "4000"]);
-            // The machine runs Homa, and the port has no server.
+            // The machine runs Homa, but the port has no server.
             assert_eq!(form.run_in(&here, &program, &["fails", V4[1], "4001"]), "sent\nENOTCONN\n");
         }
-        // With its last process, Homa no longer runs on that machine.
+        // The machine's last Homa process has ended, so the machine no longer runs Homa.
         assert_eq!(
             form.run_in(&here, &program, &["fails", V4[1], "4000"]),
             format!("sent\n{}\n", form.no_homa)
@@ -103,7 +103,7 @@ fn sockets_accept_requests_while_they_are_told_to_bound_or_not() {
         for ips in [V4, V6] {
             form.run_in(&there, &program, &["serves", ips[1], "4000"]);
             let mut server = form.server_in(&there, &program, &["echo-unbound", ips[1]]);
-            // Another process, for the ports without a server.
+            // Another process, which keeps Homa running on the machine when the first server is killed.
             let _other = form.server_in(&there, &program, &["swallow", ips[1], "4002"]);
             let port = server.line();
             form.run_in(&here, &program, &["sizes", ips[1], &port]);
