@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The library lists its options itself: options of a newer version work without a change here. */
+/* The library itself lists its options, so options of a newer version work without a change here. */
 static void help(const char *usage, const struct number *numbers, size_t number_count) {
     size_t count = 0;
     must(homa_option_list(NULL, 0, &count), "list the options");
@@ -22,7 +22,7 @@ static void help(const char *usage, const struct number *numbers, size_t number_
     exit(0);
 }
 
-/* Whether the argument was the name of a number. */
+/* Sets the number of this name. Returns whether there is one. */
 static int set_number(struct number *numbers, size_t count, const char *name, const char *text) {
     for (size_t at = 0; at < count; at++) {
         if (strcmp(numbers[at].name, name) != 0) continue;

@@ -1,11 +1,12 @@
 /*
- * A client with many calls in flight from one thread, in its own poll() loop. SIGINT (ctrl-C) ends it in good
- * order.
+ * A client that keeps many calls in flight from one thread, in its own poll() loop. It shuts down cleanly on
+ * SIGINT (ctrl-C).
  *
  *   client 127.0.0.1:14600/99
  *   client 10.0.0.7 --calls 100000 --in-flight 20 --size 5000 --deadline-ms 100
  *
- * The exit code is 0 if every call was answered with its own bytes, 1 if not, and 2 for any other failure.
+ * The exit code is 0 if every call was answered with its own bytes, 1 if some call was not, and 2 for any
+ * other failure.
  */
 #define _GNU_SOURCE
 #include "arguments.h"
@@ -43,7 +44,7 @@ struct client {
     unsigned char *request;
     size_t size;
     struct call *calls;
-    uint64_t *times_ns; /* of the calls that were answered */
+    uint64_t *times_ns; /* round-trip times of the answered calls */
     unsigned long started, answered, failed, in_flight;
 };
 
@@ -56,7 +57,7 @@ static uint64_t now_ns(void) {
 static void start(struct client *client, uint64_t cookie) {
     struct call *call = &client->calls[cookie];
     call->started_ns = now_ns();
-    /* The bytes are copied: they may be changed as soon as this returns. */
+    /* The bytes are copied, so they may be changed as soon as this returns. */
     must(homa_start(client->socket, &client->server, client->request, client->size,
                     numbers[DEADLINE_MS].value * 1000000, cookie, &call->id),
          "start a call");
@@ -64,13 +65,13 @@ static void start(struct client *client, uint64_t cookie) {
     client->in_flight++;
 }
 
-/* Records the outcome of a call; returns its cookie, which is free again. */
+/* Records the outcome of a call. Returns the call's cookie, which can be used again. */
 static uint64_t finish(struct client *client, homa_message *outcome) {
     uint64_t cookie = homa_message_cookie(outcome);
     size_t length = 0;
     const void *data = homa_message_data(outcome, &length);
     if (homa_message_result(outcome) != HOMA_OK) {
-        /* One line suffices to show what is wrong. */
+        /* Only the first failure is printed; it suffices to show what is wrong. */
         if (client->failed++ == 0) fprintf(stderr, "a call failed: %s\n", homa_last_error());
     } else if (length != client->size || memcmp(data, client->request, length) != 0) {
         if (client->failed++ == 0) fprintf(stderr, "an answer is not the request's bytes\n");
@@ -78,7 +79,7 @@ static uint64_t finish(struct client *client, homa_message *outcome) {
         client->times_ns[client->answered++] = now_ns() - client->calls[cookie].started_ns;
     }
     client->in_flight--;
-    /* The bytes at `data` belong to the message, and are freed with it. */
+    /* The bytes at `data` belong to the message and are freed with it. */
     homa_message_free(outcome);
     return cookie;
 }
@@ -88,7 +89,7 @@ static void cancel_all(struct client *client) {
     for (unsigned long at = 0; at < numbers[IN_FLIGHT].value; at++) homa_cancel(client->socket, client->calls[at].id);
 }
 
-/* Receives all outcomes that have arrived, and starts as many new calls while `more`. */
+/* Receives all outcomes that have arrived. If `more`, starts a new call for each of them. */
 static void receive(struct client *client, int more) {
     homa_message *outcome = NULL;
     homa_result result;
@@ -96,11 +97,11 @@ static void receive(struct client *client, int more) {
         uint64_t cookie = finish(client, outcome);
         if (more && client->started < numbers[CALLS].value) start(client, cookie);
     }
-    /* Nothing is left: the library now expects this thread to sleep on the descriptor. */
+    /* Nothing is left to receive: the library now expects this thread to sleep on the descriptor. */
     if (result != HOMA_TIMED_OUT) must(result, "receive");
 }
 
-/* Makes the calls; returns whether a signal ended it. */
+/* Makes the calls. Returns whether SIGINT ended them early. */
 static int make_calls(struct client *client, int signals) {
     struct pollfd both[2] = {{.events = POLLIN}, {.fd = signals, .events = POLLIN}};
     int interrupted = 0;
@@ -135,7 +136,8 @@ static void report(struct client *client) {
     printf("\n");
 }
 
-/* SIGINT as a descriptor for poll(). The signal is blocked in all threads, which inherit this. */
+/* Returns a descriptor that shows SIGINT to poll(). The signal is blocked in all threads, since they inherit
+ * the mask. */
 static int signal_descriptor(void) {
     sigset_t ends;
     sigemptyset(&ends);
@@ -168,7 +170,7 @@ int main(int argc, char **argv) {
     if (client.request == NULL || client.calls == NULL || client.times_ns == NULL) die("begin", "no memory");
     for (size_t at = 0; at < client.size; at++) client.request[at] = (unsigned char)(at * 7);
 
-    /* A single call is simple: it waits. */
+    /* The simplest way to make a call: homa_call() waits for the response. */
     homa_message *response = NULL;
     must(homa_call(client.socket, &client.server, "hello", 5, numbers[DEADLINE_MS].value * 1000000, &response),
          "call the server");

@@ -1,5 +1,5 @@
 /*
- * An echo server: its threads wait for requests, and SIGINT (ctrl-C) or SIGTERM ends it in good order.
+ * An echo server whose threads wait for requests. It shuts down cleanly on SIGINT (ctrl-C) or SIGTERM.
  *
  *   server                                  on UDP port 14600 of all addresses, Homa port 99
  *   server --bind 127.0.0.1:0 --threads 4
@@ -24,7 +24,7 @@ static struct number numbers[NUMBERS] = {
 
 static const char usage[] = "server [--NAME VALUE]...  answers each request with its own bytes";
 
-/* Answers requests until the socket is shut down. Any number of threads may do so with one socket. */
+/* Answers requests until the socket is shut down. Any number of threads may do so on one socket. */
 static void *serve(void *socket) {
     for (;;) {
         homa_message *request = NULL;
@@ -34,9 +34,9 @@ static void *serve(void *socket) {
 
         size_t length = 0;
         const void *data = homa_message_data(request, &length);
-        /* The bytes belong to the message, until it is freed. The response may be these very bytes. */
+        /* The bytes belong to the message until it is freed. They may be passed as the response, as here. */
         result = homa_reply(socket, request, data, length);
-        /* A client that gave up or is gone is no reason for a server to end. */
+        /* The server continues if a client gave up or is gone. */
         if (result != HOMA_OK) fprintf(stderr, "a request was not answered: %s\n", homa_last_error());
         homa_message_free(request);
     }
@@ -64,8 +64,8 @@ int main(int argc, char **argv) {
     must(homa_options_set(options, "bind", "0.0.0.0:14600"), "set options");
     read_arguments(argc, argv, usage, numbers, NUMBERS, options, NULL, 0);
 
-    /* All threads leave these signals to sigwait() below, since a handler must not call the library. Threads
-     * inherit this. */
+    /* These signals are blocked in all threads, which inherit the mask, and are left to sigwait() below: a
+     * signal handler must not call the library. */
     sigset_t ends;
     sigemptyset(&ends);
     sigaddset(&ends, SIGINT);
@@ -91,7 +91,7 @@ int main(int argc, char **argv) {
 
     int signal = 0;
     sigwait(&ends, &signal);
-    /* Threads that wait in homa_receive() now get HOMA_CLOSED. */
+    /* homa_receive() now returns HOMA_CLOSED to the waiting threads. */
     homa_socket_shutdown(socket);
     for (unsigned long at = 0; at < numbers[THREADS].value; at++) pthread_join(threads[at], NULL);
     homa_socket_close(socket);

@@ -1,4 +1,4 @@
-//! Addresses as values: a program parses a text once, not with each call.
+//! Addresses as values, so that a program parses a text once and not for each call.
 
 use std::ffi::c_char;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};

@@ -1,5 +1,5 @@
-//! The border to C. Results are numbers and reasons are texts; no panic crosses the border, and pointers are
-//! checked before use.
+//! The C boundary. Results are numbers, and reasons are texts. No panic crosses the boundary, and pointers
+//! are checked before use.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -92,7 +92,7 @@ pub(crate) fn answer(body: impl FnOnce() -> Result<(), Failure>) -> homa_result 
             "this is a bug of libhoma, please report it: standard error has the details",
         ),
     };
-    // Storing the reason fails only in a thread that ends and will not read it.
+    // Storing the reason fails only in a thread that is ending and will not read it.
     let _ = LAST.try_with(|last| *last.borrow_mut() = failure.text);
     failure.result
 }
@@ -146,8 +146,8 @@ pub(crate) fn room<T>(to: *mut T, name: &'static str) -> Result<(), Failure> {
 /// The pointer is NULL, or valid for a write.
 pub(crate) unsafe fn write_out<T>(to: *mut T, name: &'static str, value: T) -> Result<(), Failure> {
     room(to, name)?;
-    // SAFETY: `to` is not NULL, hence valid for a write by the function's own requirement. `write` does not
-    // read or drop the old value, which may be uninitialised.
+    // SAFETY: `to` is not NULL, so by the function's own requirement it is valid for a write. `write` does
+    // not read or drop the old value, which may be uninitialised.
     unsafe { to.write(value) };
     Ok(())
 }
@@ -163,8 +163,8 @@ pub(crate) unsafe fn bytes<'a>(data: *const c_void, length: usize) -> Result<&'a
     if data.is_null() {
         return Err(Failure::null("data"));
     }
-    // SAFETY: the pointer is not NULL, hence `length` bytes are valid for reads by the function's own
-    // requirement.
+    // SAFETY: the pointer is not NULL, so by the function's own requirement `length` bytes are valid for
+    // reads.
     Ok(unsafe { std::slice::from_raw_parts(data.cast(), length) })
 }
 
@@ -177,8 +177,8 @@ pub(crate) unsafe fn text<'a>(pointer: *const c_char, name: &'static str) -> Res
     if pointer.is_null() {
         return Err(Failure::null(name));
     }
-    // SAFETY: the pointer is not NULL, hence points to a zero-terminated string by the function's own
-    // requirement.
+    // SAFETY: the pointer is not NULL, so by the function's own requirement it points to a zero-terminated
+    // string.
     let text = unsafe { CStr::from_ptr(pointer) }.to_str();
     text.map_err(|_| Failure::argument(format!("`{name}` is not text in UTF-8")))
 }
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     fn last() -> String {
-        // SAFETY: the text remains valid until this thread's next call of the function.
+        // SAFETY: the text remains valid until this thread next calls the function.
         unsafe { CStr::from_ptr(homa_last_error()) }.to_str().unwrap().to_owned()
     }
 

@@ -1,17 +1,17 @@
-//! Handles, by which a C program refers to our objects.
+//! Handles, by which a C program refers to the library's objects.
 //!
-//! A handle is a number in the form of a pointer. Its parts are a place in a table, the number of earlier
-//! uses of that place, and a kind. The library never dereferences a value that C passes. A handle that was
+//! A handle is a number in the form of a pointer. It consists of an index in a table, the number of earlier
+//! uses of that slot, and a kind. The library never dereferences a handle that C passes. A handle that was
 //! closed (once or twice), belongs to a parent process, is of another kind or never existed is reported as an
-//! error. When handles were pointers, freeing a message twice ended the process at best.
+//! error. When handles were pointers, freeing a message twice crashed the process at best.
 //! docs/perf/2026-11-22-c-interface.md has the cost.
 //!
-//! No handle value is used twice in a process. A place with an exhausted generation count is never used
-//! again, which leaves some empty bytes for each 67 million objects. A table can hold 2^50 objects of each
-//! shard one after the other; at a million objects per second that takes 35 years.
+//! No handle value is used twice in a process. A slot whose generation count is exhausted is never used
+//! again, which wastes a few bytes for every 67 million objects. Over time, each shard of a table can hold
+//! 2^50 objects; at a million objects per second, that takes 35 years.
 //!
-//! A host or socket in use by a function is kept until the function returns, even if another thread closes it
-//! meanwhile. Messages are accessed under the lock, which halves the cost of a lookup.
+//! A host or socket that a function is using is kept until the function returns, even if another thread
+//! closes it in the meantime. Messages are accessed under the lock, which halves the cost of a lookup.
 
 use std::cell::Cell;
 use std::ptr;
@@ -132,7 +132,8 @@ fn make_tables() -> *mut Tables {
     static HOOKED: AtomicBool = AtomicBool::new(false);
     if !HOOKED.swap(true, AcqRel) {
         // SAFETY: the function exists until the process ends, since the library is never unloaded
-        // (`build.rs`). If there is no memory for the hook, a child's handles are not told from its parent's.
+        // (`build.rs`). If there is no memory for the hook, a child's handles cannot be distinguished from
+        // its parent's.
         unsafe { libc::pthread_atfork(None, None, Some(forget_parents)) };
     }
     let made = Tables { _parents: AtomicPtr::new(PARENTS.load(Relaxed)), ..Tables::default() };
@@ -259,7 +260,7 @@ impl<T> Table<T> {
         let mut slots = self.shard(parts.shard);
         let slot = slots.slots.get_mut(parts.index).filter(|slot| slot.generation == parts.generation)?;
         let object = slot.object.take()?;
-        // After the last generation, this value matches no handle.
+        // Once the generations are exhausted, this value matches no handle.
         slot.generation += 1;
         match slot.generation < self.generations {
             true => slots.free.push(parts.index),

@@ -1,5 +1,5 @@
-//! Options of a host, by name. Each is the option of `homa serve` of the same name, or is marked as having no
-//! counterpart.
+//! Options of a host, by name. Each is either the `homa serve` option of the same name, or is marked as
+//! having no counterpart.
 
 use std::ffi::{CStr, CString, c_char};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -193,7 +193,7 @@ const SETTINGS: [Setting; 20] = [
             let bytes = number(text, 1, i32::MAX as u64)?;
             let protocol = &mut config.protocol;
             protocol.max_message = bytes as u32;
-            // There must be room for several of them.
+            // There must be room for several messages.
             let room = ROOM_MESSAGES * bytes;
             protocol.max_incoming_bytes = protocol.max_incoming_bytes.max(room);
             protocol.max_outgoing_bytes = protocol.max_outgoing_bytes.max(room);

@@ -1,4 +1,4 @@
-//! Results of functions, and their mapping from the errors of the Rust API.
+//! Results of functions, and how the errors of the Rust API map to them.
 
 use homa::driver::udp::BindError;
 use homa::error::{CallError, HostError, RecvError, ReplyError};
@@ -112,7 +112,7 @@ impl From<CallError> for Failure {
 impl From<RecvError> for Failure {
     fn from(error: RecvError) -> Failure {
         match error {
-            // A static text, since polling programs get this result often.
+            // A static text, since programs that poll get this result often.
             RecvError::TimedOut => Failure::new(HOMA_TIMED_OUT, "nothing arrived before the timeout"),
             RecvError::NoSuchCall { .. } => Failure::new(HOMA_NO_CALL, error.to_string()),
             RecvError::Closed => Failure::new(HOMA_CLOSED, SHUT_DOWN),

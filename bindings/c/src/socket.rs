@@ -1,4 +1,4 @@
-//! Calling and answering.
+//! Making calls and answering requests.
 
 use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
@@ -110,7 +110,7 @@ impl Socket {
     ) -> Result<(), Failure> {
         let started = self.start(to, request, timeout_ns, cookie)?;
         if !id.is_null() {
-            // SAFETY: `id` is not NULL, hence has room for a number by the function's own requirement.
+            // SAFETY: `id` is not NULL, so by the function's own requirement it has room for a number.
             unsafe { id.write(started) };
         }
         self.attend();
@@ -148,7 +148,8 @@ impl Socket {
 /// # Safety
 /// `data` is NULL, or `length` bytes from it are valid for reads until the last read of the result.
 unsafe fn lent(data: *const c_void, length: usize) -> Result<Bytes, Failure> {
-    // SAFETY: the function's own requirement covers every read of the result. Dropping it frees nothing.
+    // SAFETY: the function's own requirement covers every read of the result. Dropping the result frees
+    // nothing.
     Ok(Bytes::from_static(unsafe { bytes(data, length) }?))
 }
 
@@ -307,7 +308,7 @@ pub unsafe extern "C" fn homa_socket_shutdown(socket: *const homa_socket) -> hom
 pub unsafe extern "C" fn homa_socket_close(socket: *mut homa_socket) -> homa_result {
     answer(|| {
         if let Some(socket) = take(socket, "socket")? {
-            // Threads that wait with the socket hold references: the last of them drops it.
+            // Threads that wait on the socket hold references to it; the last of them drops it.
             socket.shut_down();
         }
         Ok(())
@@ -407,8 +408,8 @@ unsafe fn begin_call(
         room(response, "response")?;
         // SAFETY: `to` is NULL or an address, as `homa_call` requires.
         let to = unsafe { socket.server(to, length) }?;
-        // SAFETY: `data` is NULL or has `length` bytes, as `homa_call` requires. After a successful call no
-        // thread reads them; otherwise the call is given up or gets a copy before this returns.
+        // SAFETY: `data` is NULL or has `length` bytes, as `homa_call` requires. After a successful call, no
+        // thread reads the bytes. Otherwise, the call is given up or gets a copy of them before this returns.
         let request = unsafe { lent(data, length) }?;
         let lent = request.clone();
         let _copy_on_panic = CopyOnPanic(&socket.socket, &lent);

@@ -1,5 +1,5 @@
-//! `include/homa.h` equals the header that cbindgen generates from the source. After a change of the
-//! interface: `HOMA_WRITE_HEADER=1 cargo test -p homa-c --test header`.
+//! Checks that `include/homa.h` equals the header that cbindgen generates from the source. To update it after
+//! a change of the interface: `HOMA_WRITE_HEADER=1 cargo test -p homa-c --test header`.
 
 use std::path::Path;
 use std::{env, fs};
@@ -75,7 +75,7 @@ fn the_header_is_what_the_source_says() {
     );
 }
 
-/// An exported function: its documentation, its name, its parameters' names, and its return type.
+/// An exported function, with its documentation, its name, the names of its parameters, and its return type.
 struct Exported {
     words: String,
     name: String,

@@ -1,4 +1,5 @@
-//! `make install` installs all files where a distributor, pkg-config, CMake and the loader look for them.
+//! Checks that `make install` installs all files where a distributor, pkg-config, CMake and the loader look
+//! for them.
 
 mod common;
 
@@ -37,9 +38,9 @@ fn soname() -> String {
     format!("libhoma.so.{interface}")
 }
 
-/// The libraries are built in the directory that `make install` reads, without the rlib, which would prevent
-/// link-time optimization. `echo` stands for cargo: building them again would take most of the time of these
-/// tests.
+/// The libraries are built in the directory from which `make install` takes them, without the rlib, which
+/// would prevent link-time optimization. `echo` stands in for cargo: another build would take most of the
+/// time of these tests.
 #[test]
 fn the_libraries_are_built_with_link_time_optimization() {
     if !are_there(&["make"]) {
@@ -122,7 +123,7 @@ fn pkg_config_says_how_to_link_either_library() {
         .arg("-o")
         .arg(&shared));
     run(&mut command(&[], &shared));
-    // A program linked with the static library runs where the loader finds no shared one.
+    // A program that is linked with the static library runs where the loader finds no shared library.
     let own = directory("static");
     let _ = fs::remove_file(prefix().join("lib/alone/libhoma.a"));
     fs::create_dir_all(prefix().join("lib/alone")).unwrap();
@@ -138,7 +139,7 @@ fn pkg_config_says_how_to_link_either_library() {
     assert!(!run(Command::new("ldd").arg(&own)).contains("libhoma"));
 }
 
-/// The directory where CMake has built the examples for this test; `None` without CMake.
+/// Builds the examples with CMake and returns the build directory, or `None` if a tool is missing.
 fn examples(test: &str) -> Option<PathBuf> {
     if !are_there(&["make", "cc", "cmake", "pkg-config"]) {
         return None;
@@ -152,8 +153,8 @@ fn examples(test: &str) -> Option<PathBuf> {
     Some(build)
 }
 
-/// Runs an example, under valgrind if possible. Its calls wait for twelve seconds of silence: under valgrind, a
-/// server on a busy machine is silent for more than half a second.
+/// A command that runs an example, under valgrind if possible. Its calls fail only after twelve seconds of
+/// silence: under valgrind on a busy machine, a server may be silent for more than half a second.
 fn example(program: &Path) -> Command {
     let before: &[&str] = if are_there(&VALGRIND[..1]) { &VALGRIND } else { &[] };
     let mut example = command(before, program);
@@ -163,7 +164,7 @@ fn example(program: &Path) -> Command {
     example
 }
 
-/// The compiler lines in the guide work, with the repository's root as the current directory.
+/// The compiler commands in the guide work in the root of the repository.
 #[test]
 fn the_examples_build_by_the_lines_of_the_guide() {
     if !are_there(&["make", "cc", "pkg-config"]) {
@@ -186,7 +187,7 @@ fn the_examples_build_by_the_lines_of_the_guide() {
     }
 }
 
-/// An interrupted client cancels its calls in flight, and prints a summary.
+/// Interrupts a client, which must cancel its calls in flight and print a summary.
 fn interrupt(client: &Path, server: &str) {
     let calls = ["--calls", "10000000", "--in-flight", "7", "--deadline-ms", "1000000"];
     let client = Server::start(example(client).arg(server).args(calls));
@@ -213,12 +214,12 @@ fn the_examples_run_and_end_well_at_a_signal() {
         ]));
         let said = run(example(&client)
             .args([&server.address, "--calls", "200", "--size", "20000"])
-            // A long deadline, for valgrind on a busy machine.
+            // A long deadline, since the machine may be busy and valgrind is slow.
             .args(["--deadline-ms", "60000"]));
         assert!(said.contains("200 calls of 20000 bytes: 200 answered, 0 failed; median "), "{said}");
         server.signal(end);
         let counted = server.end();
-        // The client makes one additional call by itself.
+        // The client makes one additional call before the counted ones.
         assert!(counted.lines().any(|line| line == "requests_delivered 201"), "{counted}");
     }
     let local = ["--bind", "127.0.0.1:0", "--poll-us", "0"];

@@ -1,5 +1,5 @@
-//! Programs in C and C++ (`tests/c`), compiled here against the header and linked with the library, the
-//! shared one and the static one.
+//! Runs programs in C and C++ (`tests/c`), which are compiled here against the header and linked with the
+//! shared or the static library.
 
 mod common;
 
@@ -11,13 +11,13 @@ use common::{Link, Server, VALGRIND, are_there, command, prefix, program, run};
 /// The tools that every test here needs.
 const TOOLS: [&str; 2] = ["make", "cc"];
 
-/// The words that run a program under valgrind, if it is installed.
+/// The command prefix that runs a program under valgrind; empty if valgrind is not installed.
 fn watched() -> &'static [&'static str] {
     if are_there(&VALGRIND[..1]) { &VALGRIND } else { &[] }
 }
 
-/// Until the guard is dropped, no other test runs a program under valgrind. Such a program needs seconds of a
-/// processor, and a host that gets none for half a second has left its peers without an answer.
+/// Until the guard is dropped, no other test runs a program under valgrind. Such a program needs seconds of
+/// processor time, and a host that is not scheduled for half a second lets its peers' calls time out.
 fn valgrind_turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -26,8 +26,8 @@ fn valgrind_turn() -> MutexGuard<'static, ()> {
 /// The environment variable with the number of endpoints of a program's hosts.
 const ENDPOINTS: &str = "HOMA_TEST_ENDPOINTS";
 
-/// Runs server and client with the words `before` in front, each with hosts of this number of endpoints. Both
-/// must succeed.
+/// Runs a server and a client with the command prefix `before`, each with hosts of this number of endpoints.
+/// Both must succeed.
 fn echo(test: &str, before: &[&str], endpoints: &str) {
     let (server, client) = (program(test, "server.c", Link::Shared), program(test, "client.c", Link::Static));
     let server = Server::start(command(before, &server).env(ENDPOINTS, endpoints));

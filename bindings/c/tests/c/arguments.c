@@ -1,5 +1,5 @@
-/* Calls every function with wrong arguments: each must fail with an error that names the argument, and do
- * nothing else. */
+/* Calls every function with wrong arguments: each call must fail with an error that names the argument, and
+ * have no other effect. */
 #include "check.h"
 
 #define NULLS(call, name) FAILS(call, HOMA_ARGUMENT, "`" name "` is NULL")
@@ -63,7 +63,7 @@ static void of_hosts(void) {
     OK(homa_host_close(NULL));
 }
 
-/* Sockets of a host of several endpoints call and answer. */
+/* Sockets of a host with several endpoints make calls and answer requests. */
 static void of_endpoints(homa_host *server) {
     homa_options *options = local_options();
     homa_host *host = NULL;

@@ -1,4 +1,4 @@
-/* Shared by the test programs: a check that names its line and ends the program. */
+/* Shared by the test programs: a check that prints its line number and ends the program if it fails. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -19,15 +19,16 @@
 
 #define OK(call) CHECK((call) == HOMA_OK)
 
-/* Checks the result of a function, and that the reason contains a text. */
+/* Checks the result of a function, and that the text of the last error contains `word`. */
 #define FAILS(call, result, word)                                                                        \
     do {                                                                                                 \
         CHECK((call) == (result));                                                                       \
         CHECK(strstr(homa_last_error(), (word)) != NULL);                                                \
     } while (0)
 
-/* Options of a host on loopback, with the number of endpoints that the test sets. Its calls wait for twelve
- * seconds of silence: under valgrind, a server on a busy machine is silent for more than half a second. */
+/* Options of a host on loopback, with the number of endpoints that the test sets. The host's calls fail only
+ * after twelve seconds of silence: under valgrind on a busy machine, a server may be silent for more than
+ * half a second. */
 static inline homa_options *local_options(void) {
     homa_options *options = NULL;
     const char *endpoints = getenv("HOMA_TEST_ENDPOINTS");

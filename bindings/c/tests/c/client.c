@@ -1,4 +1,4 @@
-/* Calls the server at the address in its argument, in every way that the library offers. */
+/* Calls the server whose address is the argument, in every way that the library offers. */
 #include "check.h"
 
 #include <pthread.h>
@@ -35,7 +35,7 @@ static void blocking(homa_socket *socket, const homa_address *server) {
     }
 }
 
-/* Sleeps in epoll until the socket has a message. */
+/* Sleeps in epoll until the socket has a message, and returns it. */
 static homa_message *awaited(int epoll, homa_socket *socket) {
     for (;;) {
         homa_message *message = NULL;

@@ -1,4 +1,4 @@
-/* A forked child has none of its parent's handles, and starts with an empty library. */
+/* A forked child cannot use its parent's handles; in the child, the library starts without any. */
 #include "check.h"
 
 #include <pthread.h>

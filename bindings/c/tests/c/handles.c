@@ -1,12 +1,12 @@
-/* Misuse of handles, and concurrent use by many threads: the functions must return errors and have no other
- * effect. */
+/* Misuses handles, and uses them concurrently in many threads: the functions must return errors and have no
+ * other effect. */
 #include "check.h"
 
 #include <pthread.h>
 
 enum { THREADS = 4, ROUNDS = 12 };
 
-/* Numbers that never were handles, including addresses: the library must not dereference them. */
+/* Values that never were handles, including addresses: the library must not dereference them. */
 static void no_handles(void) {
     int local = 0;
     void *wrong[] = {(void *)1, &local, (void *)UINTPTR_MAX, (void *)(UINTPTR_MAX / 2 + 1)};
@@ -25,7 +25,7 @@ static void no_handles(void) {
     }
 }
 
-/* A freed handle is invalid, even if a new object has its place. */
+/* A freed handle stays invalid, even if a new object occupies its slot. */
 static void handed_back(void) {
     homa_host *host = local_host();
     homa_socket *socket = NULL, *next = NULL;
@@ -79,7 +79,7 @@ static void count(struct shared *shared, int *counter, homa_result result) {
     pthread_mutex_unlock(&shared->lock);
 }
 
-/* Answers and frees the same messages as all other threads. */
+/* Answers and frees the same message as all other threads. */
 static void *contend(void *argument) {
     struct shared *shared = argument;
     count(shared, &shared->replied, homa_reply(shared->socket, shared->message, "y", 1));
@@ -93,7 +93,8 @@ static void run_threads(void *(*body)(void *), void *argument) {
     for (int at = 0; at < THREADS; at++) CHECK(pthread_join(threads[at], NULL) == 0);
 }
 
-/* Many threads answer and free one message: exactly one of them succeeds at each. */
+/* Many threads answer and free one message: exactly one thread succeeds in freeing it, and at most one in
+ * answering it. */
 static void one_message_for_all(homa_host *host) {
     struct shared shared = {.lock = PTHREAD_MUTEX_INITIALIZER};
     OK(homa_socket_open(host, 8, &shared.socket));
@@ -110,7 +111,7 @@ static void one_message_for_all(homa_host *host) {
     OK(homa_socket_close(shared.socket));
 }
 
-/* Calls, receives and answers until the socket is closed. */
+/* Makes calls, receives and answers until the socket is closed. */
 static void *use(void *argument) {
     struct shared *shared = argument;
     for (;;) {

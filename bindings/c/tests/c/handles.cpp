@@ -1,5 +1,5 @@
-// The interface in C++: handles that free themselves, threads that answer, and objects that live until the
-// program ends.
+// Uses the interface from C++: handles that free themselves, threads that answer, and objects that are
+// destroyed at program exit.
 #include <homa.h>
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-/* Bytes that are lent to the library. When a loan ends, this program frees the bytes at once, so that
+/* Tests bytes that are lent to the library. When a loan ends, this program frees the bytes at once, so that
  * valgrind reports any later read. */
 #include "check.h"
 
@@ -29,7 +29,7 @@ static homa_message *received(homa_socket *socket) {
     return message;
 }
 
-/* A call that ends before its bytes are sent, since the peer does not read. */
+/* Calls that time out before all their bytes are sent, since the peer does not receive them. */
 static void call_in_vain(homa_socket *client, const homa_address *silent) {
     for (int at = 0; at < 3; at++) {
         homa_message *response = NULL;
@@ -70,8 +70,8 @@ static void start(homa_socket *client, const homa_address *server, const homa_ad
     free(kept);
 }
 
-/* Answers each request with bytes of its own, which it frees when they are returned; a request of one byte
- * ends it. */
+/* Answers each request with its own bytes, and frees them when the library returns them. A request of one
+ * byte ends the server. */
 static void *serve(void *argument) {
     homa_socket *socket = argument;
     unsigned char *lent[REPLIES] = {NULL};
@@ -106,7 +106,8 @@ static void *serve(void *argument) {
     return NULL;
 }
 
-/* Responses in flight when their socket is shut down arrive, and their lent bytes may be freed. */
+/* Responses that are in flight when their socket is shut down still arrive, although their lent bytes may be
+ * freed at once. */
 static void shut_down(homa_socket *client) {
     homa_host *host = local_host();
     homa_socket *server = NULL, *other = NULL;
@@ -142,7 +143,7 @@ static void shut_down(homa_socket *client) {
     OK(homa_host_close(host));
 }
 
-/* Bytes of calls that were given up with their socket. */
+/* Closes a socket with calls in flight; their lent bytes may then be freed. */
 static void close_with_calls(homa_host *host, const homa_address *silent) {
     homa_socket *socket = NULL;
     unsigned char *data = bytes(LONG, 3);
@@ -153,7 +154,7 @@ static void close_with_calls(homa_host *host, const homa_address *silent) {
     free(data);
 }
 
-/* A server whose descriptor shows that bytes were returned. */
+/* The descriptor of a server's socket becomes readable when lent bytes are returned. */
 static void by_descriptor(homa_socket *client) {
     homa_host *host = local_host();
     homa_socket *server = NULL;

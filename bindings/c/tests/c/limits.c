@@ -1,4 +1,4 @@
-/* A process with few descriptors, threads with small stacks, and cancelled threads. */
+/* Tests a process with few descriptors, threads with small stacks, and cancelled threads. */
 #include "check.h"
 
 #include <fcntl.h>
@@ -6,10 +6,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* The stack size in homa.h. */
+/* The stack size that homa.h promises to suffice. */
 enum { STACK_BYTES = 128 * 1024 };
 
-/* Bytes of a message of several packets. */
+/* Length in bytes of a message of several packets. */
 enum { LONG = 100000 };
 
 static int descriptors(void) {
@@ -18,8 +18,8 @@ static int descriptors(void) {
     return count;
 }
 
-/* Raises the limit one descriptor at a time. Until it suffices, opening fails with an error that names the
- * missing resource, and leaks nothing. */
+/* Raises the descriptor limit one at a time. Until the limit suffices, opening fails with an error that
+ * states the reason, and leaks nothing. */
 static void few_descriptors(void) {
     struct rlimit before, few;
     int begin = descriptors(), done = 0;
@@ -134,8 +134,7 @@ static void cancel(void *(*body)(void *), void *argument, int pause_us) {
     CHECK(pthread_join(thread, &end) == 0 && end == PTHREAD_CANCELED && cleaned == 1);
 }
 
-/* Threads that are cancelled before they wait, and while they sleep in the kernel; the socket must be
- * unaffected. */
+/* Cancels threads before they wait, and while they sleep in the kernel; the socket must be unaffected. */
 static void cancelled(void) {
     homa_options *options = local_options();
     homa_host *host = NULL;
@@ -153,7 +152,7 @@ static void cancelled(void) {
         cancel(call_for_ever, &echo, pause_us);
         size_t length = 0;
         OK(homa_start(echo.client, &echo.address, "x", 1, HOMA_FOREVER, 0, NULL));
-        /* A request of a cancelled thread may have arrived before. */
+        /* A request of a cancelled thread may have arrived first. */
         while (length != 1) {
             OK(homa_receive(echo.server, HOMA_FOREVER, &message));
             homa_message_data(message, &length);

@@ -1,4 +1,4 @@
-/* The metrics of a host, and its time trace in the file that the argument names. */
+/* Reads the metrics of a host, and writes its time trace to the file that the argument names. */
 #include "check.h"
 
 #include <signal.h>
@@ -11,7 +11,7 @@ static void take(int signal) {
     taken = 1;
 }
 
-/* One echoed call, so that the metrics and the trace have content. */
+/* Makes one call that is answered, so that the metrics and the trace have content. */
 static void call(homa_host *host) {
     homa_socket *socket = NULL;
     homa_address address;
@@ -34,7 +34,8 @@ int main(int count, char **arguments) {
     sigset_t blocked;
     CHECK(count == 2);
 
-    /* This thread blocks the signal. If the library's threads did not, the kernel would deliver it to one. */
+    /* Below, this thread blocks the signal. If the library's threads did not block it too, the kernel would
+     * deliver it to one of them. */
     CHECK(signal(SIGUSR1, take) != SIG_ERR);
     OK(homa_options_set(options, "trace-records", "1024"));
     OK(homa_host_open(options, &host));

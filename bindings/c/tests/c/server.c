@@ -1,5 +1,5 @@
-/* An echo server. It prints its address first. A request "hold" is kept unanswered until the next such
- * request; "end" ends the server. */
+/* An echo server, which first prints its address. It does not answer a request "hold", and frees it when the
+ * next request arrives. A request "end" ends the server. */
 #include "check.h"
 
 static int says(const void *data, size_t length, const char *word) {

@@ -49,7 +49,7 @@ pub fn ports(count: u16) -> u16 {
 }
 
 /// A command with the library preloaded. Peers have half a minute to answer: on a machine that also runs
-/// builds and benchmarks, a process may not be scheduled for longer than the default timeout of an RPC.
+/// builds and benchmarks, a process may not be scheduled for as long as the default timeout of an RPC.
 pub fn preloaded(program: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(args).env("LD_PRELOAD", library());
