@@ -6,8 +6,8 @@
 //! port equals its Homa port. The owner of the UDP port owns the Homa port. The kernel allocates UDP ports
 //! among all processes of the machine, and frees the ports of a process that dies.
 //!
-//! Over raw IP, and in Linux Homa's UDP form, all sockets of a process are ports of one host. The processes
-//! allocate ports through the shared memory of the process group.
+//! Over raw IP and Linux Homa's UDP encapsulation, all sockets of a process are ports of one host. The
+//! processes allocate ports through the shared memory of the process group.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};

@@ -62,7 +62,7 @@ impl Pages {
         })
     }
 
-    /// The region as passed by the program, in whole pages.
+    /// Start and length of the program's region, rounded down to whole pages.
     pub(crate) fn region(&self) -> (u64, u64) {
         (self.start as u64, (self.users.len() * PAGE_BYTES) as u64)
     }

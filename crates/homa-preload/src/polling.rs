@@ -91,8 +91,8 @@ impl Polled {
         };
         let none = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let no_mask = ptr::null::<sigset_t>();
-        // SAFETY: the kernel checks the entries and writes only their results, which the program's call may
-        // overwrite in any case; the time lives through the call, and a null mask leaves the mask unchanged.
+        // SAFETY: the kernel checks the entries and writes only their result fields, which the program has
+        // passed for that; the time lives through the call, and a null mask leaves the mask unchanged.
         let ready =
             unsafe { libc::syscall(libc::SYS_ppoll, entries, count, &raw const none, no_mask, 0_usize) };
         ready != 0

@@ -1,5 +1,5 @@
-//! The process that owns the library's state. This module imports no other, since both the table of sockets
-//! and the marks of the library's own descriptors depend on the owner.
+//! The process that owns the library's state. This module imports no other module of the library, since both
+//! the table of sockets and the marks of the library's own descriptors depend on the owner.
 
 use std::sync::atomic::{AtomicU32, Ordering::*};
 

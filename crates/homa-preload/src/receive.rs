@@ -26,7 +26,7 @@ use crate::turn_outcome::{SleepBetweenTurns, TurnError, TurnOutcome};
 enum MessageLocation {
     /// The message is an error and needs no place.
     NoPayload,
-    /// The message lies here completely.
+    /// The whole message is already here.
     InPlace(PageRange),
     /// The message is to be copied here.
     CopyTo(PageRange),
@@ -76,7 +76,7 @@ impl Drop for RecvCall {
     }
 }
 
-/// The result of recvmsg: a length or an error, and its RPC.
+/// The result of recvmsg: the length of a message or an error, and the message's sender.
 struct RecvResult {
     result: Result<isize, Refusal>,
     from: SocketName,
@@ -119,8 +119,8 @@ impl Socket {
         Ok((header, args))
     }
 
-    /// Runs a turn of recvmsg: receives a message, or returns how to wait for one. `interrupted`: a handler
-    /// ran in the preceding sleep.
+    /// Runs a turn of recvmsg: receives a message, or returns how to wait for one. `interrupted` tells that a
+    /// signal handler ran during the preceding sleep.
     pub(crate) fn receive(
         receiving: &mut RecvCall,
         message: *mut msghdr,

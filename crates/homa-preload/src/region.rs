@@ -49,7 +49,7 @@ static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 /// the end of the last.
 const MAX_HOLES: usize = 64;
 
-/// Whether this memory may overlap a region.
+/// Whether a memory range may overlap a region.
 pub(crate) fn may_have_regions(start: usize, length: usize) -> bool {
     start < HIGHEST.load(Relaxed) && start.saturating_add(length) > LOWEST.load(Relaxed)
 }
@@ -239,7 +239,7 @@ mod tests {
     use crate::abi::PAGE_BYTES;
     use crate::pending_message::PendingMessage;
 
-    /// A region of the test, and its memory.
+    /// A region for a test, with its memory.
     fn region() -> (Arc<Region>, Vec<u8>) {
         region_of(&DeliveryQueue::new(ReadinessFd::from_eventfd().unwrap()))
     }

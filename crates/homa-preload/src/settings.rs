@@ -17,7 +17,8 @@ const TIMEOUT: &str = "HOMA_TIMEOUT_TICKS";
 /// Maximum number of unanswered RESENDs: the counter is a byte.
 const MOST_RESENDS: u32 = 255;
 
-/// The directory of the memory that processes share over raw IP and in the UDP form: see [`HostConfig::segment_dir`].
+/// The directory of the memory that processes share with the drivers `raw` and `linux-udp`: see
+/// [`HostConfig::segment_dir`].
 const SEGMENT_DIR: &str = "HOMA_SEGMENT_DIR";
 
 /// Other environment variables of this project, which are not host settings.
@@ -179,8 +180,8 @@ impl Settings {
     }
 }
 
-/// Number of unanswered RESENDs within a silence of this length, at least 1. The intervals double from the
-/// first to the maximum.
+/// Number of RESENDs that go unanswered during a silence of this length, at least 1. The intervals between
+/// RESENDs double from the first one up to the maximum.
 fn resends_within(silence_ns: u64, first_ns: u64, longest_ns: u64) -> u32 {
     let (mut silent_ns, mut interval_ns, mut count) = (0_u64, first_ns.max(1), 0);
     while silent_ns < silence_ns && count < MOST_RESENDS {
@@ -191,7 +192,7 @@ fn resends_within(silence_ns: u64, first_ns: u64, longest_ns: u64) -> u32 {
     count.max(1)
 }
 
-/// Applies one variable. The error is a text.
+/// Applies one variable to the configuration. The error is the text to report.
 fn apply(config: &mut HostConfig, name: &str, value: &str) -> Result<(), String> {
     if name == DRIVER {
         config.driver = match value {

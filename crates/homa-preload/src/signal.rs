@@ -48,7 +48,7 @@ pub(crate) fn open(nonblocking: bool, close_on_exec: bool) -> io::Result<(Arc<Re
             Ok((signal, program))
         }
         Err(error) => {
-            // SAFETY: the descriptor was not returned to the program yet.
+            // SAFETY: the descriptor has not been returned to the program yet.
             unsafe { real::close(program) };
             Err(error)
         }

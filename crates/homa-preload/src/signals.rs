@@ -26,7 +26,7 @@ static NOW_HANDLED: AtomicU64 = AtomicU64::new(0);
 /// Whether some handler may run with its own signal unblocked.
 static NESTS: AtomicBool = AtomicBool::new(false);
 
-/// Threads that drive in poll while no signal is blocked.
+/// Counts the threads that drive in poll without blocking signals.
 static UNBLOCKED_TURNS: AtomicUsize = AtomicUsize::new(0);
 
 /// Signals that a thread raises by its own faults, which cannot be deferred.
@@ -72,7 +72,7 @@ fn contains(set: &sigset_t, signal: c_int) -> bool {
     unsafe { libc::sigismember(set, signal) == 1 }
 }
 
-/// Number of threads that drive in poll while no signal is blocked.
+/// Number of threads that drive in poll without blocking signals.
 pub(crate) fn unblocked_turns() -> usize {
     UNBLOCKED_TURNS.load(SeqCst)
 }
@@ -83,7 +83,7 @@ pub(crate) fn unblocked_turns() -> usize {
 pub(crate) struct HeldSignals {
     /// The signals that had ever had a handler when this was created.
     known: u64,
-    /// The thread's own mask, if signals were blocked.
+    /// The thread's previous mask, if signals were blocked.
     before: Option<sigset_t>,
 }
 
@@ -172,13 +172,13 @@ impl Drop for DrivingTurn {
     }
 }
 
-/// Signals are blocked while this exists.
+/// A guard: while it exists, the thread's signals are blocked.
 pub(crate) struct BlockedSignals {
     before: sigset_t,
 }
 
 impl BlockedSignals {
-    /// Blocks all signals.
+    /// Blocks all signals except those that a thread raises by its own faults.
     pub(crate) fn all() -> BlockedSignals {
         // SAFETY: a signal set consists of numbers, and sigfillset initialises it.
         let mut all: sigset_t = unsafe { std::mem::zeroed() };
@@ -194,7 +194,7 @@ impl BlockedSignals {
         BlockedSignals { before }
     }
 
-    /// Blocks all signals if the program has a handler.
+    /// Blocks the same signals as [`all`](BlockedSignals::all) if the program has a handler.
     pub(crate) fn if_handled() -> Option<BlockedSignals> {
         HANDLED.load(SeqCst).then(BlockedSignals::all)
     }

@@ -83,7 +83,7 @@ impl SocketName {
         (storage, size_of::<sockaddr_in>())
     }
 
-    /// Writes the address to the program's memory, cut to `room` bytes; returns its full length.
+    /// Writes the address to the program's memory, truncated to `room` bytes. Returns its full length.
     pub(crate) fn write(&self, family: c_int, to: *mut sockaddr, room: usize) -> Result<usize, Refusal> {
         let (storage, length) = self.stored(family);
         // SAFETY: the storage is at least as long as any address in it.

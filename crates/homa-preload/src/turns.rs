@@ -22,7 +22,7 @@ pub(crate) enum SleepingCall {
 }
 
 impl SleepingCall {
-    /// The thread's own mask, if the call blocks its signals.
+    /// The thread's own mask, if the call has blocked signals.
     fn mask(&self) -> Option<sigset_t> {
         match self {
             SleepingCall::RecvCall(receiving) => receiving.signals.as_ref(),

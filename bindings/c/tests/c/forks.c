@@ -1,4 +1,4 @@
-/* A forked child cannot use its parent's handles; in the child, the library starts without any. */
+/* A forked child cannot use its parent's handles; in the child, the library starts without handles. */
 #include "check.h"
 
 #include <pthread.h>

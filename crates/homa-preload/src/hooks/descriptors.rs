@@ -155,9 +155,9 @@ pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
         // SAFETY: the caller meets the requirements of the libc function.
         return unsafe { real::close(fd) };
     }
-    // libc's `close` is a cancellation point. The close below must not be one, since a lock is held. SAFETY:
-    // the function has no arguments. A cancelled thread unwinds from here, which this function's ABI permits,
-    // and no lock is held and no value needs to be dropped.
+    // libc's `close` is a cancellation point. The `close` below must not be one, since a lock is held there.
+    // SAFETY: the function has no arguments. A cancelled thread unwinds from here, which this function's ABI
+    // permits: no lock is held, and no value needs to be dropped.
     unsafe { pthread_testcancel() };
     answer_int(|| {
         let mut result = 0;
@@ -169,7 +169,8 @@ pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     })
 }
 
-/// Drops the socket of a descriptor, which may end the socket. The program's errno is preserved.
+/// Drops a descriptor's reference to its socket, which may tear down the socket. Preserves the program's
+/// errno.
 fn end(socket: Option<Arc<Socket>>) {
     if socket.is_some() {
         crate::ffi_border::answer(|| {

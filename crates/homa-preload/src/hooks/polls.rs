@@ -63,7 +63,7 @@ fn attend_in_epoll() {
 }
 
 fn polled(fds: *const pollfd, count: nfds_t) -> impl Iterator<Item = c_int> {
-    // The kernel reports an error for unreadable entries.
+    // If an entry is unreadable, the kernel reports the error.
     (0..count as usize).map_while(move |at| memory::read(fds.wrapping_add(at)).ok()).map(|entry| entry.fd)
 }
 
@@ -108,7 +108,7 @@ fn poll_in_turns(fds: *mut pollfd, count: nfds_t, limit: Option<Duration>, mask:
     wait_in_turns(Polled::Entries(fds, count), limit, mask, attend, |limit, mask| {
         let limit = limit.map(timespec_of);
         let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
-        // SAFETY: the program's caller meets the requirements of poll, and the limit lives through the call.
+        // SAFETY: the program meets the requirements of poll, and the limit lives through the call.
         unsafe { real::ppoll(fds, count, limit, mask) }
     })
 }
@@ -218,7 +218,7 @@ fn epoll_in_turns(
     mask: *const sigset_t,
 ) -> c_int {
     wait_in_turns(Polled::Epoll(epoll), limit, mask, attend_to_epoll, |limit, mask| {
-        // SAFETY: the program's caller meets the requirements of epoll_pwait, for which a null mask is none.
+        // SAFETY: the program meets the requirements of epoll_pwait, which accepts a null mask.
         unsafe { real::epoll_pwait(epoll, events, room, ms_of(limit), mask) }
     })
 }

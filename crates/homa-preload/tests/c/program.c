@@ -267,13 +267,13 @@ static void aborts(const union address *silent)
 	FAILS(receive(port.fd, &args, &from, 0), ECANCELED);
 	CHECK(args.id == one && args.completion_cookie == 1 && args.num_bpages == 0);
 	FAILS(ioctl(port.fd, HOMAIOCABORT, &abort), EINVAL);
-	/* Discarded: the call has no outcome. */
+	/* A discarded call has no outcome. */
 	abort = (struct homa_abort_args){two, 0, 0, {0, 0}};
 	CHECK(ioctl(port.fd, HOMAIOCABORT, &abort) == 0);
 	args.id = 0;
 	FAILS(receive(port.fd, &args, &from, MSG_DONTWAIT), EAGAIN);
 	CHECK(!readable(port.fd));
-	/* All remaining calls. */
+	/* Aborts all remaining calls. */
 	uint64_t four = send_request(port.fd, silent, "four", 4, 4, 0);
 	abort = (struct homa_abort_args){0, ETIMEDOUT, 0, {0, 0}};
 	CHECK(ioctl(port.fd, HOMAIOCABORT, &abort) == 0);
