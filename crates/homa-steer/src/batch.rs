@@ -113,7 +113,7 @@ struct LastArrival {
     position: u32,
     /// Position in that batch of the last packet whose exact time was read.
     read_at: u32,
-    /// That exact time; 0: never read.
+    /// The exact time, in nanoseconds, when it was last read; 0 if it was never read.
     read_ns: u64,
 }
 

@@ -233,7 +233,7 @@ fn join_run(run: &[TxPacket<'_>], free: &mut &mut [u8]) -> Option<libc::iovec> {
     if run.len() < 2 || longest > JOINED_IN_RUN_BYTES || run.len() * longest > free.len() {
         return None;
     }
-    // Split off so that no later borrow of the rest includes the bytes that the part points to.
+    // Splits these bytes off: the part points into them, so no later borrow of `free` may overlap them.
     let (joined, rest) = mem::take(free).split_at_mut(run.iter().map(TxPacket::len).sum());
     *free = rest;
     let mut end = 0;

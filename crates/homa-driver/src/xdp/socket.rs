@@ -31,7 +31,7 @@ pub(super) struct RingSizes {
 pub(super) enum Role<'a> {
     /// Nothing: it is the first socket that uses its frames.
     First,
-    /// The frames of this socket, at another queue.
+    /// The frames of this socket; the new socket is bound to another queue.
     SharesFrames(&'a XdpSocket),
     /// The frames and the queue of this socket.
     SharesQueue(&'a XdpSocket),

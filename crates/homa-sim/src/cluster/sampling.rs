@@ -76,8 +76,8 @@ impl Samples {
         }
     }
 
-    /// Samples all queues. Returns the number of downlinks, and how many of them are idle. Before the
-    /// measured time it does nothing else.
+    /// Returns the number of downlinks, and how many of them are idle. Once the measurement has started, also
+    /// samples every queue.
     pub(super) fn take<W: World>(
         &mut self,
         fabric: &Fabric<W>,

@@ -123,8 +123,8 @@ impl Machine {
         }
     }
 
-    /// Records that the protocol itself sent a packet, in response to a packet that it processed on this
-    /// core; `None`: on the last such core.
+    /// Records that the protocol sent a packet in response to a packet that it processed on `core`. If `core`
+    /// is `None`, uses the core that most recently processed a packet.
     pub(crate) fn sent(&mut self, now: Time, core: Option<Core>) {
         let ns = self.costs().protocol.transmit_ns;
         self.add_cost(now, core.or(self.last_protocol).unwrap_or(0), ns);

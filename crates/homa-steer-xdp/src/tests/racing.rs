@@ -130,7 +130,7 @@ fn two_flows() -> [Frame; 2] {
     [plain(false), plain(true)]
 }
 
-/// Errors for the flows of trials with `sparse`.
+/// Number of misrouted flows and packets, in trials with `sparse`.
 #[derive(Debug, Default)]
 struct Damage {
     trials: u32,

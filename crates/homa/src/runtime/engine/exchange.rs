@@ -142,8 +142,8 @@ impl Engine {
         any
     }
 
-    /// Called after a request was taken. Calls for help if other endpoints have requests, or if this endpoint
-    /// has more than the threads on their way will take.
+    /// Called after a request was taken. Wakes another thread if other endpoints have pending requests, or if
+    /// this endpoint has more than the threads that are already woken will take.
     pub(crate) fn pass_on(&mut self, on: WaitTarget) {
         let (Some(member), Some(exchange)) = (&self.tenancy.group, self.exchange(on).cloned()) else {
             return;

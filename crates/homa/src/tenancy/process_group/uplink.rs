@@ -16,8 +16,8 @@ use crate::tenancy::sync::AtomicU64;
 /// No pacer lets a backlog grow this large. A larger value was written under another clock, or is not a time.
 const IMPLAUSIBLE_NS: u64 = 1_000_000_000;
 
-/// How long an entry of a waiting process counts: a living process is driven again within this time, if only
-/// by its progress thread.
+/// How long the entry of a waiting process stays valid. A live process refreshes it within this time, if only
+/// from its progress thread.
 const FRESH_NS: u64 = 1_000_000;
 
 /// The time in a word of [`wait`] is in units of 2^10 ns and wraps to zero every 73 minutes. If an old word
