@@ -106,16 +106,23 @@ impl Peers {
     }
 
     /// Marks the peer as proven. Returns whether it was unproven before.
+    #[inline]
     pub(crate) fn prove(&mut self, peer: u32) -> bool {
-        let known = &mut self.slots[peer as usize];
-        if std::mem::replace(&mut known.allowance.proven, true) {
-            return false;
+        let is_first = !self.slots[peer as usize].allowance.proven;
+        if is_first {
+            self.prove_first(peer);
         }
+        is_first
+    }
+
+    #[cold]
+    fn prove_first(&mut self, peer: u32) {
+        let known = &mut self.slots[peer as usize];
+        known.allowance.proven = true;
         self.unproven -= 1;
         if let Some(prefix) = known.allowance.prefix.take() {
             self.prefixes.remove_peer(prefix, known.rpcs.finished_blocks);
         }
-        true
     }
 
     /// Counts a new block of finished ids of the peer.

@@ -32,12 +32,10 @@ impl Endpoint {
         let announced = packet.common.incarnation;
         if !known.incarnation.is(announced) || announced.is_none() || known.belief.is_known() {
             self.handle_change(now, rx, peer, packet)?;
+            self.peers[peer].note_packet(now, packet);
+        } else {
+            known.note_packet(now, packet);
         }
-        let known = &mut self.peers[peer];
-        if known.incarnation.is(announced) && matches!(packet.body, Body::Data(_)) {
-            known.bundle_endpoints = packet.common.bundle_endpoints; // WIRE-23
-        }
-        known.silence.note_packet(now);
         Ok(Some(peer))
     }
 

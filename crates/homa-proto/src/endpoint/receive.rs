@@ -339,14 +339,15 @@ impl Endpoint {
         known.silence.note_packet(now);
         known.incarnation.note_first(common.incarnation);
         known.allowance.earn_first(rx.wire_len);
+        let epoch = known.incarnation.epoch();
+        // SHARE-3: only a host that received our CUTOFFS knows their version.
+        let proves = !known.allowance.proven && self.receiving.cutoffs.proves(data.cutoff_version);
         if !known.is_ours() {
             self.learn_dialect(now, peer, rx); // The peer may be new.
         }
-        // SHARE-3: only a host that received our CUTOFFS knows their version.
-        if !self.peers[peer].allowance.proven && self.receiving.cutoffs.proves(data.cutoff_version) {
+        if proves {
             self.mark_served(peer);
         }
-        let epoch = self.peers[peer].incarnation.epoch();
         let slot = self.insert_rpc(Rpc {
             options: CallOptions {
                 readable_step: self.config.request_readable_step,

@@ -13,6 +13,7 @@ pub(super) const EVICTIONS_PER_PACKET: usize = 16;
 
 impl Endpoint {
     /// Marks the peer as proven: it has shown that it receives our packets (SHARE-3).
+    #[inline]
     pub(super) fn mark_served(&mut self, peer: u32) {
         if self.peers.prove(peer) {
             self.receiving.grants.set_prefix(peer, None);

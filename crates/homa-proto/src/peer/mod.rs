@@ -20,7 +20,7 @@ use crate::rtt::{self, Rtt};
 use crate::silence::Silence;
 use crate::time::{SEC, Time};
 use crate::unreachable::SuspectReport;
-use crate::wire::owner_of;
+use crate::wire::{Body, Packet, owner_of};
 use allowance::Allowance;
 use cutoffs::PeerCutoffs;
 use incarnation::PeerIncarnation;
@@ -91,6 +91,15 @@ impl Peer {
     /// Whether the peer has announced an incarnation, and so runs this implementation.
     pub(crate) fn is_ours(&self) -> bool {
         self.incarnation.is_known()
+    }
+
+    /// Records that a packet of the peer arrived.
+    #[inline]
+    pub(crate) fn note_packet(&mut self, now: Time, packet: &Packet) {
+        if self.incarnation.is(packet.common.incarnation) && matches!(packet.body, Body::Data(_)) {
+            self.bundle_endpoints = packet.common.bundle_endpoints; // WIRE-23
+        }
+        self.silence.note_packet(now);
     }
 
     /// Returns the peer's dialect as far as it is known at `now`, unless the configuration determines it.
