@@ -225,11 +225,12 @@ impl Endpoint {
         }
     }
 
-    /// Challenges an unproven kernel whose retransmission budget is used up (SHARE-4). A peer of dialect 3
-    /// never uses our cutoffs, and so has no other way to show that it receives our packets (DIALECT-14).
+    /// Challenges an unproven peer whose budget for bytes sent again is used up (SHARE-4). A request that
+    /// names our cutoffs proves it, too, but its first calls may all have begun without them, and dialect 3
+    /// never uses them (DIALECT-14).
     pub(super) fn prove_by_challenge(&mut self, now: Time, slot: u32) {
         let &Rpc { peer, port, peer_port, .. } = &self.rpcs[slot as usize];
-        if !self.peers[peer].allowance.proven && self.peers[peer].belief.is_known() {
+        if !self.peers[peer].allowance.proven {
             self.challenge(now, peer, port, peer_port);
         }
     }
