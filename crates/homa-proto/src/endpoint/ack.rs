@@ -4,7 +4,6 @@ use super::receive::ReceivedPacket;
 use super::state::Endpoint;
 use crate::ack::{AckAction, MAX_DEFERRED};
 use crate::contract::DoneReason;
-use crate::message_in::MAX_RANGES;
 use crate::rpc::{EndedRpc, RpcState};
 use crate::stats::{DropCause, drop_as};
 use crate::time::Time;
@@ -177,7 +176,7 @@ impl Endpoint {
             // RESEND-3: if the next step is ours, there is nothing to request, and the server must not
             // conclude that the RPC has ended.
             let requests = due && self.waits_for_peer(slot) && self.take_resend_now(now, slot);
-            let requests = requests && self.request_missing(slot, self.config.num_priorities - 1, MAX_RANGES);
+            let requests = requests && self.request_missing(slot, self.config.num_priorities - 1);
             if due && !requests {
                 self.send_busy(slot);
             }

@@ -8,7 +8,7 @@ use homa_trace::EventKind;
 use super::receive::ReceivedPacket;
 use super::state::Endpoint;
 use crate::contract::{DoneReason, RpcError};
-use crate::message_in::{FirstPacket, MAX_LOST_RANGES, MAX_RANGES, UnscheduledState};
+use crate::message_in::{FirstPacket, MAX_RANGES, UnscheduledState};
 use crate::peer::peer_number;
 use crate::rpc::RpcState;
 use crate::silence::SilenceAction;
@@ -194,7 +194,7 @@ impl Endpoint {
             if rpc.incoming.first == FirstPacket::Start && rpc.incoming.expects_bytes() {
                 self.repeat_grant(slot); // DIALECT-8
             }
-            self.request_missing(slot, highest, MAX_RANGES);
+            self.request_missing(slot, highest);
         }
         let rpc = &mut self.rpcs[slot as usize];
         rpc.wait.count_try(now);
@@ -255,15 +255,15 @@ impl Endpoint {
     }
 
     /// Requests the missing bytes (RESEND-4). Returns whether any are missing.
-    pub(super) fn request_missing(&mut self, slot: u32, priority: u8, most: usize) -> bool {
+    pub(super) fn request_missing(&mut self, slot: u32, priority: u8) -> bool {
         let rpc = &self.rpcs[slot as usize];
         if rpc.incoming.length == 0 {
             self.send_resend(slot, None, priority);
             return true;
         }
-        let mut ranges: [Range<u32>; MAX_LOST_RANGES] = Default::default();
+        let mut ranges: [Range<u32>; MAX_RANGES] = Default::default();
         let mut count = 0;
-        for range in rpc.incoming.missing().take(most.min(ranges.len())) {
+        for range in rpc.incoming.missing().take(MAX_RANGES) {
             ranges[count] = range;
             count += 1;
         }
@@ -353,8 +353,7 @@ impl Endpoint {
                 let lost = rpc.incoming.unscheduled_state == UnscheduledState::Lost;
                 // DIALECT-13: to a kernel client, a RESEND from the server is no sign of life.
                 let needs_busy = !self.peers[rpc.peer].is_ours();
-                let requests =
-                    !lost && self.request_missing(slot, self.config.num_priorities - 1, MAX_RANGES);
+                let requests = !lost && self.request_missing(slot, self.config.num_priorities - 1);
                 if !requests || needs_busy {
                     self.send_busy(slot); // RESEND-12
                 }

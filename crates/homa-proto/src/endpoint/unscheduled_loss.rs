@@ -1,7 +1,7 @@
 //! Requesting unscheduled bytes that were lost in a queue overflow (PROTOCOL.md INCAST-4, INCAST-5).
 
 use super::state::Endpoint;
-use crate::message_in::{MAX_LOST_RANGES, UnscheduledState};
+use crate::message_in::UnscheduledState;
 use crate::time::Time;
 
 impl Endpoint {
@@ -82,7 +82,7 @@ impl Endpoint {
             let outstanding = rpc.incoming.outstanding();
             rpc.incoming.fresh = true;
             self.receiving.grants.recount(&mut rpc.incoming, rpc.peer, outstanding);
-            self.request_missing(slot, self.config.max_sched_prio, MAX_LOST_RANGES);
+            self.request_missing(slot, self.config.max_sched_prio);
             self.rpcs[slot as usize].wait.quiet_since = now;
             self.await_peer(now, slot);
         }

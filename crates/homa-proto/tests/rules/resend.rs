@@ -99,6 +99,20 @@ fn a_server_asks_for_what_is_missing_of_a_request() {
     assert!(ranges.iter().all(|(offset, length)| offset + length.unwrap() <= 9_000), "{granted} {ranges:?}");
 }
 
+/// RESEND-4.
+#[test]
+fn one_round_asks_for_sixteen_ranges() {
+    let mut server = Side::new(1, Config::default());
+    let client = kernel(2);
+    for packet in 0..20 {
+        server.hear(client.addr, &client.data(2, 40_000, 40_000, (2_000 * packet, 1_000)));
+    }
+    server.take();
+    let asked = resends(&server.pass(6 * MS));
+    let expected: Vec<_> = (0..16).map(|range| (asked[0].0, 1_000 + 2_000 * range, Some(1_000))).collect();
+    assert_eq!(asked, expected);
+}
+
 /// RESEND-3.
 #[test]
 fn nothing_is_asked_for_that_was_not_granted_or_before_the_request_went_out() {
