@@ -191,10 +191,7 @@ impl Endpoint {
             // again. Request only its first bytes; once they arrive, it is known which bytes are missing.
             self.send_resend(slot, Some(0..self.config.min_unsched_bytes), highest);
         } else {
-            if rpc.incoming.first == FirstPacket::Start && rpc.incoming.expects_bytes() {
-                self.repeat_grant(slot); // DIALECT-8
-            }
-            self.request_missing(slot, highest);
+            self.request_round(slot, highest);
         }
         let rpc = &mut self.rpcs[slot as usize];
         rpc.wait.count_try(now);
@@ -204,6 +201,21 @@ impl Endpoint {
         self.receiving.grants.dirty = true;
         let due = self.resend_due(slot);
         self.waits.timers.arm(slot, due);
+    }
+
+    /// Sends one round of RESENDs for what is missing.
+    fn request_round(&mut self, slot: u32, priority: u8) {
+        let rpc = &self.rpcs[slot as usize];
+        if rpc.incoming.first == FirstPacket::Start && rpc.incoming.expects_bytes() {
+            // The grant has more likely been lost than each byte. A sender that gets the grant and a RESEND
+            // behind it would send everything twice.
+            let lacks_grant = rpc.incoming.received == 0 && rpc.wait.backoff == 0;
+            self.repeat_grant(slot); // DIALECT-8
+            if lacks_grant {
+                return;
+            }
+        }
+        self.request_missing(slot, priority);
     }
 
     /// Handles the timer of a peer: sends RESENDs that the rate limit had delayed, and checks the peer's
