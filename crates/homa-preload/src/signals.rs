@@ -13,9 +13,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 use libc::sigset_t;
 
-/// Whether the program has a handler for some signal.
-static HANDLED: AtomicBool = AtomicBool::new(false);
-
 /// The signals that have ever had a handler, including fault signals: one bit for each, starting with signal
 /// 1.
 static EVER_HANDLED: AtomicU64 = AtomicU64::new(0);
@@ -33,29 +30,38 @@ static UNBLOCKED_TURNS: AtomicUsize = AtomicUsize::new(0);
 const OWN_FAULTS: [c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT];
 
-/// Records that the program sets the action of a signal. Returns whether the action is a handler that
-/// requires waiting threads to block their signals.
-pub(crate) fn note_action(signal: c_int, action: libc::sighandler_t) -> bool {
-    let is_handler = action != libc::SIG_DFL && action != libc::SIG_IGN && !OWN_FAULTS.contains(&signal);
-    if is_handler {
-        HANDLED.store(true, SeqCst);
+const OWN_FAULT_BITS: u64 = {
+    let (mut bits, mut at) = (0, 0);
+    while at < OWN_FAULTS.len() {
+        bits |= 1 << (OWN_FAULTS[at] - 1);
+        at += 1;
     }
-    is_handler
+    bits
+};
+
+/// What the action of a signal means for threads that wait or drive.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct NotedAction {
+    /// The program's first handler: threads that drive in poll have blocked no signal.
+    pub(crate) is_first: bool,
+    /// A handler that requires waiting threads to block their signals.
+    pub(crate) must_be_deferred: bool,
 }
 
-/// Records the action of a signal, for threads that drive in poll. `nests` tells that the handler runs with
-/// its own signal unblocked. Returns whether this is the program's first handler.
-pub(crate) fn note_handler(signal: c_int, action: libc::sighandler_t, nests: bool) -> bool {
-    let Some(bit) = bit_of(signal) else { return false };
+/// Records that the program sets the action of a signal. `nests` tells that the handler runs with its own
+/// signal unblocked. A number that is no signal is ignored: the kernel reports the error.
+pub(crate) fn note_action(signal: c_int, action: libc::sighandler_t, nests: bool) -> NotedAction {
+    let Some(bit) = bit_of(signal) else { return NotedAction::default() };
     if action == libc::SIG_DFL || action == libc::SIG_IGN {
         NOW_HANDLED.fetch_and(!bit, SeqCst);
-        return false;
+        return NotedAction::default();
     }
     if nests {
         NESTS.store(true, SeqCst);
     }
     NOW_HANDLED.fetch_or(bit, SeqCst);
-    EVER_HANDLED.fetch_or(bit, SeqCst) == 0
+    let is_first = EVER_HANDLED.fetch_or(bit, SeqCst) == 0;
+    NotedAction { is_first, must_be_deferred: bit & !OWN_FAULT_BITS != 0 }
 }
 
 fn bit_of(signal: c_int) -> Option<u64> {
@@ -104,7 +110,7 @@ impl HeldSignals {
         // SAFETY: both sets are valid, and the calls cannot fail with these arguments.
         unsafe {
             libc::sigemptyset(&mut handled);
-            for signal in signals_of(NOW_HANDLED.load(SeqCst)).filter(|signal| !OWN_FAULTS.contains(signal)) {
+            for signal in signals_of(NOW_HANDLED.load(SeqCst) & !OWN_FAULT_BITS) {
                 libc::sigaddset(&mut handled, signal);
             }
             libc::pthread_sigmask(libc::SIG_BLOCK, &handled, &mut before);
@@ -196,7 +202,7 @@ impl BlockedSignals {
 
     /// Blocks the same signals as [`all`](BlockedSignals::all) if the program has a handler.
     pub(crate) fn if_handled() -> Option<BlockedSignals> {
-        HANDLED.load(SeqCst).then(BlockedSignals::all)
+        (EVER_HANDLED.load(SeqCst) & !OWN_FAULT_BITS != 0).then(BlockedSignals::all)
     }
 
     /// The thread's previous mask, with which it sleeps.

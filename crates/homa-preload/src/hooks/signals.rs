@@ -19,10 +19,11 @@ const BETWEEN_RECALLS: Duration = Duration::from_micros(100);
 /// Called before the program sets the action of a signal. If the action is the first handler, notifies
 /// threads that already wait. `nests` tells that the handler runs with its own signal unblocked.
 fn note_action(signal: c_int, action: sighandler_t, nests: bool) {
-    if signals::note_handler(signal, action, nests) {
+    let noted = signals::note_action(signal, action, nests);
+    if noted.is_first {
         await_unblocked_turns();
     }
-    if !signals::note_action(signal, action) || RECALLED.load(SeqCst) {
+    if !noted.must_be_deferred || RECALLED.load(SeqCst) {
         return;
     }
     let state = ProcessState::existing();
