@@ -138,12 +138,19 @@ fn lead<'a, T>(
         last_round = (now, busy.then(|| engine.endpoint.trace().last_time()));
         fruitless += 1;
         drop(engine);
-        if fruitless.is_multiple_of(ROUNDS_BETWEEN_YIELDS) {
-            thread::yield_now();
-        }
-        engine = shared.lock_giving_way();
+        engine = lock_again(shared, fruitless);
         now = shared.now();
     }
+}
+
+/// Locks the engine for the next round of a thread that polls, after other threads have had their chance.
+/// `fruitless` is the number of rounds since the last one with work.
+#[inline]
+fn lock_again(shared: &SharedEngine, fruitless: u32) -> EngineGuard<'_> {
+    if fruitless.is_multiple_of(ROUNDS_BETWEEN_YIELDS) {
+        thread::yield_now();
+    }
+    shared.lock_giving_way()
 }
 
 /// Drives the network for a thread that will sleep where only wakers reach it: while packets come or go,
@@ -183,10 +190,7 @@ pub(crate) fn drive_awhile(shared: &SharedEngine, until: Time, mut stop: impl Fn
         last_round = (now, busy.then(|| engine.endpoint.trace().last_time()));
         fruitless += 1;
         drop(engine);
-        if fruitless.is_multiple_of(ROUNDS_BETWEEN_YIELDS) {
-            thread::yield_now();
-        }
-        engine = shared.lock_giving_way();
+        engine = lock_again(shared, fruitless);
         now = shared.now();
     }
 }
