@@ -64,7 +64,7 @@ pub enum Kind {
 }
 
 causes! {
-    /// From the application's call until the endpoint has the message.
+    /// Time from the application's call until the endpoint has the message.
     Submit, "submit", Usual,
         "a message waited between the application's call and the endpoint",
         "the driving thread was busy or asleep: give it a core of its own, or configure more endpoints";
@@ -102,11 +102,11 @@ causes! {
     GrantLate, "grant_receiver_late", Avoidable,
         "the receiver could have granted and did not: its endpoint was not driven",
         "the driving thread was busy or not scheduled: see `homa jitter` and `homa doctor` on that host";
-    /// From the creation of a packet in the endpoint until the driver has accepted its burst.
+    /// Time from the creation of a packet in the endpoint until the driver has accepted its burst.
     SendBatch, "send_batch", Usual,
         "packets waited in the sender for their burst to go to the driver",
         "the driver's send call is slow: see `homa trace delays`";
-    /// From the end of [`Cause::SendBatch`] until the device sent the packet.
+    /// Time from the end of [`Cause::SendBatch`] until the device sent the packet.
     DeviceOut, "device_out", Usual,
         "packets waited in the sender's kernel or device",
         "other traffic fills the device's queue (lower max_nic_backlog_ns, or configure the right link rate), or another process occupies the core on which the kernel sends: see `homa jitter`";
@@ -143,7 +143,7 @@ causes! {
     AppQueue, "app_queue", Usual,
         "complete messages waited for the application to take them",
         "the application is busy: more threads or more servers";
-    /// From the wake-up of a thread until it ran.
+    /// Time from the wake-up of a thread until it ran.
     Wakeup, "wakeup", Usual,
         "a woken thread took long to run",
         "deep C-states or a busy core: poll instead of sleeping, or see `homa doctor`";

@@ -46,9 +46,9 @@ pub struct LeafSpine {
 /// How packets between two racks are spread over the paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
-    /// Randomly for each packet.
+    /// Each packet takes a random path.
     Packets,
-    /// By the hash of the flow, the same path for all packets of a flow (ECMP).
+    /// All packets of a flow take the same path, selected by the hash of the flow (ECMP).
     Flows,
 }
 

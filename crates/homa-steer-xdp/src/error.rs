@@ -59,7 +59,8 @@ pub enum SteeringError {
     },
     /// The process may not load programs.
     #[error(
-        "steering packets of {name} needs the capabilities CAP_BPF and CAP_NET_ADMIN, and CAP_SYS_ADMIN to inspect programs: run it as the host's root, not in a user namespace"
+        "steering packets of {name} needs the capabilities CAP_BPF and CAP_NET_ADMIN, and CAP_SYS_ADMIN to \
+         inspect programs: run it as the host's root, not in a user namespace"
     )]
     NoCapability {
         /// The device.

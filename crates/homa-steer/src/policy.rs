@@ -37,9 +37,9 @@ impl Choice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Reason {
-    /// By the hash of the flow.
+    /// The hash of the flow selects the core.
     FlowHash,
-    /// By the hash of ports and RPC ID.
+    /// The hash of the ports and the RPC ID selects the core.
     RpcHash,
     /// The flow already has this core.
     KnownFlow,

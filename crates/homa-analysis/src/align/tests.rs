@@ -171,8 +171,8 @@ fn a_switch_is_placed_between_the_hosts_and_does_not_move_them() {
     let truths = [truth(SECOND, 0.0), truth(3 * SECOND, 40.0), truth(2 * SECOND, -20.0)];
     let mut world = World::new(&truths);
     world.dumps[2].node = Node::switch("tor", ["a".into(), "b".into()]);
-    // From the first host, the path to the switch is long; from the second host, the path after the switch is
-    // long. If these times were assumed equal, the two hosts' clocks would be moved apart.
+    // Packets of the first host take long to reach the switch, and those of the second host take long after
+    // it. If these times were assumed equal, the two hosts' clocks would be moved apart.
     for round in 0..10_000 {
         for (from, to, entered, left) in [(0, 1, 3_000, 3_500), (1, 0, 500, 1_000)] {
             let at = round * 100_000 + i64::from(from as u8) * 50_000;

@@ -19,24 +19,24 @@ use crate::model::{Direction, Model, ModelTime, NodeId, Packet};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// From the packet's creation until its burst is handed to the driver.
+    /// Time from the packet's creation until its burst is handed to the driver.
     Out,
-    /// From the end of [`Stage::Out`] until the device has sent the packet or the driver has accepted the
-    /// burst. If the receiver reads the packet before the driver returns, the stage ends when the packet is
-    /// read.
+    /// Time from the end of [`Stage::Out`] until the device has sent the packet or the driver has accepted
+    /// the burst. If the receiver reads the packet before the driver returns, the stage ends when the packet
+    /// is read.
     Driver,
-    /// From the previous stage until the receiver's device has the packet, the packet leaves the last switch,
-    /// or it is read.
+    /// Time from the previous stage until the receiver's device has the packet, the packet leaves the last
+    /// switch, or it is read.
     Network,
-    /// From the previous stage until the thread that reads the packet runs again, if the thread slept.
+    /// Time from the previous stage until the thread that reads the packet runs again, if the thread slept.
     WakeUp,
-    /// From the previous stage until the packet's burst is read.
+    /// Time from the previous stage until the packet's burst is read.
     Gap,
-    /// From the previous stage until the endpoint processes the packet.
+    /// Time from the previous stage until the endpoint processes the packet.
     Batch,
-    /// From the packet's creation until it is processed.
+    /// Time from the packet's creation until it is processed.
     Total,
-    /// From the packet's processing until its whole burst is processed; not part of the total.
+    /// Time from the packet's processing until its whole burst is processed; not part of the total.
     Rest,
 }
 

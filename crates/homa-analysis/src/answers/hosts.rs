@@ -148,7 +148,7 @@ pub struct HostPacer {
     pub node: String,
     /// Number of times that a message had to wait.
     pub waits: u64,
-    /// From the start of a wait until the host sent DATA again.
+    /// Time from the start of a wait until the host sent DATA again.
     pub waited_ns: Option<Percentiles>,
     /// The backlog of the link that caused the wait.
     pub backlog_ns: Option<Percentiles>,

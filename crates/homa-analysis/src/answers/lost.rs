@@ -81,9 +81,10 @@ pub struct Loss {
     pub place: LossSite,
     /// How the loss was detected. Traces show this only for DATA packets.
     pub found: LossDetection,
-    /// From the transmission of the packet to the RESEND, or to the retransmission if there was no RESEND.
+    /// Time from the transmission of the packet to the RESEND, or to the retransmission if there was no
+    /// RESEND.
     pub found_after_ns: Option<i64>,
-    /// From the transmission of the packet until its content had arrived.
+    /// Time from the transmission of the packet until its content had arrived.
     pub repaired_after_ns: Option<i64>,
     /// The delay that the loss caused for the completion of its message. The delay starts when the rest of
     /// the message had arrived, or when this packet would have arrived after a median one-way delay,

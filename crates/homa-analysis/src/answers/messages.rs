@@ -56,14 +56,15 @@ impl Step {
 /// The result of [`copy`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Copies {
-    /// From the application's submission of a message until its first packet is created, with the bytes of
-    /// the whole message. Some bytes may be copied after this step. If packets are gathered from the
+    /// Time from the application's submission of a message until its first packet is created, with the bytes
+    /// of the whole message. Some bytes may be copied after this step. If packets are gathered from the
     /// application's memory, some bytes are copied before it.
     pub hand_over: CopyStep,
-    /// From reading a burst until all of its packets have been processed and their payload has been copied to
-    /// its destination.
+    /// Time from reading a burst until all of its packets have been processed and their payload has been
+    /// copied to its destination.
     pub bursts_in: CopyStep,
-    /// From the completion of a message until the application receives it: the copy, if any, and the wake-up.
+    /// Time from the completion of a message until the application receives it: the copy, if any, and the
+    /// wake-up.
     pub taken: CopyStep,
     /// Missing kinds of events.
     pub missing_events: Vec<MissingEvents>,

@@ -270,7 +270,7 @@ fn after_a_loss_a_slow_server_is_asked_as_early_as_any() {
     let late = call_losing_request(&mut client);
     assert!(late > 5, "nothing was lost before: {late}");
     assert_eq!(call_losing_request(&mut client), 5);
-    // Of the following unnecessary RESENDs, the first 256 are sent early.
+    // The first 256 of the RESENDs that follow are sent early, although nothing is lost.
     let early = (0..300).filter(|_| call_slow_kernel(&mut client, 10 * MS) == [5]).count();
     assert_eq!(early, 256);
 }
