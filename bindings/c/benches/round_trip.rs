@@ -2,8 +2,8 @@
 //! loopback, and a million calls.
 //!
 //! ```text
-//! cargo bench -p homa-c                       round trips of 100 bytes and 1,000,000: medians of turns, some ten seconds
-//! cargo bench -p homa-c -- --calls 1000000    so many calls by the C interface: memory and descriptors before and after
+//! cargo bench -p homa-c                       round trips of 100 and 1,000,000 bytes: medians of turns, in about 10 s
+//! cargo bench -p homa-c -- --calls 1000000    this many calls from C: memory and descriptors before and after
 //! cargo bench -p homa-c -- --library PATH     round trips with the shared library of another build, to compare the two
 //! ```
 //!
@@ -19,17 +19,17 @@ use std::{env, fs, mem, ptr, thread};
 use homa::kernel_api::{Arrival, Socket};
 use homa::{Bytes, Client, Host, ServerAddr};
 
-/// Turns of each side.
+/// Number of turns of each side.
 const TURNS: usize = 31;
 
-/// Bytes of requests and responses, and calls in each turn.
+/// Size of requests and responses in bytes, and number of calls in each turn.
 const ROUND_TRIPS: [(usize, usize); 2] = [(100, 2_000), (1_000_000, 40)];
 
-/// Calls in flight in the second part, and calls before the first memory measurement.
+/// Number of calls in flight in the second part, and number of calls before the first memory measurement.
 const IN_FLIGHT: u64 = 8;
 const WARM_UP: u64 = 20_000;
 
-/// Memory measurements during the many calls, without the first.
+/// Number of memory measurements during the many calls, not counting the first.
 const PARTS: u64 = 10;
 
 const FOREVER: u64 = u64::MAX;
@@ -47,7 +47,7 @@ struct Address {
     port: u16,
 }
 
-/// The functions of libhoma in use.
+/// The functions of libhoma that the benchmark uses.
 #[derive(Clone, Copy)]
 struct LibhomaFunctions {
     last_error: unsafe extern "C" fn() -> *const c_char,
@@ -65,7 +65,7 @@ struct LibhomaFunctions {
     message_free: unsafe extern "C" fn(Handle) -> i32,
 }
 
-/// The function of this name.
+/// Returns the function with this name.
 ///
 /// # Safety
 /// `F` is the type of the function.
@@ -75,7 +75,7 @@ unsafe fn symbol<F: Copy>(library: *mut c_void, name: &str) -> F {
     // SAFETY: `library` is an open library, and `text` is a zero-terminated string.
     let found = unsafe { libc::dlsym(library, text.as_ptr()) };
     assert!(!found.is_null(), "libhoma has no {name}");
-    // SAFETY: `F` is the type of the function by the function's own requirement.
+    // SAFETY: `F` is the type of the function by this function's safety contract.
     unsafe { mem::transmute_copy(&found) }
 }
 
@@ -113,7 +113,7 @@ impl LibhomaFunctions {
         }
     }
 
-    /// The handle that a function writes to its result pointer.
+    /// Returns the handle that a function writes to its result pointer.
     fn made(&self, make: impl FnOnce(*mut Handle) -> i32) -> Handle {
         let mut handle = ptr::null_mut();
         self.must(make(&raw mut handle));
@@ -198,7 +198,7 @@ impl LibhomaSocket {
         }
     }
 
-    /// Time to look a message up by its handle, in nanoseconds.
+    /// Measures the time to look up a message by its handle, in nanoseconds.
     fn look_ns(&self, to: &Address) -> f64 {
         const LOOKS: u32 = 1_000_000;
         let api = &self.api;
@@ -240,7 +240,7 @@ impl LibhomaSocket {
     }
 }
 
-/// A client and an echo server of the C interface.
+/// Opens a client and an echo server of the C interface.
 fn c_side(api: LibhomaFunctions) -> (LibhomaSocket, Address) {
     let server = LibhomaSocket::open(api, SERVER_PORT);
     let to = server.address();
@@ -248,13 +248,13 @@ fn c_side(api: LibhomaFunctions) -> (LibhomaSocket, Address) {
     (LibhomaSocket::open(api, 0), to)
 }
 
-/// A host that lives until the process ends, like that of the C side.
+/// Opens a host that lives until the process ends, like that of the C side.
 fn rust_host() -> &'static Host {
     let bind = "127.0.0.1:0".parse().expect("an address");
     Box::leak(Box::new(Host::builder().address(bind).bind().expect("a host")))
 }
 
-/// A client and an echo server of the Rust API.
+/// Opens a client and an echo server of the Rust API.
 fn rust_side() -> (Client, ServerAddr) {
     let answering = rust_host();
     let server = answering.server(SERVER_PORT).expect("a server port");
@@ -267,7 +267,7 @@ fn rust_side() -> (Client, ServerAddr) {
     (rust_host().client().expect("a client port"), ServerAddr::new(answering.local_addr(), SERVER_PORT))
 }
 
-/// A calling socket and an echoing socket of the Rust API.
+/// Opens a calling socket and an echoing socket of the Rust API.
 fn socket_side() -> (Socket, ServerAddr) {
     let answering = rust_host();
     let server = answering.socket(Some(SERVER_PORT)).expect("a server port");
@@ -280,7 +280,7 @@ fn socket_side() -> (Socket, ServerAddr) {
     (rust_host().socket(None).expect("a client port"), ServerAddr::new(answering.local_addr(), SERVER_PORT))
 }
 
-/// Median time of this number of calls, in microseconds.
+/// Returns the median time of this number of calls, in microseconds.
 fn turn(calls: usize, call: &dyn Fn()) -> f64 {
     let time = |_| {
         let start = Instant::now();
@@ -295,8 +295,8 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// The compared sides. The Rust client lends its bytes. A Rust socket, on which libhoma is built, copies the
-/// request.
+/// The sides that are compared. The Rust client lends its bytes. A Rust socket, on which libhoma is built,
+/// copies the request.
 const SIDES: [&str; 3] = ["Client, us", "Socket, us", "libhoma, us"];
 
 fn compare(api: LibhomaFunctions) {
@@ -330,7 +330,7 @@ fn compare(api: LibhomaFunctions) {
     println!("a look at a message: {:.1} ns", c.look_ns(&c_to));
 }
 
-/// Resident memory in KiB, and open descriptors.
+/// Returns the resident memory in KiB, and open descriptors.
 fn resources() -> (u64, usize) {
     let status = fs::read_to_string("/proc/self/status").expect("a process has a status");
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("it has memory");

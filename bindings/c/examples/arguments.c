@@ -22,7 +22,7 @@ static void help(const char *usage, const struct number *numbers, size_t number_
     exit(0);
 }
 
-/* Sets the number of this name. Returns whether there is one. */
+/* Sets the number with this name. Returns whether there is one. */
 static int set_number(struct number *numbers, size_t count, const char *name, const char *text) {
     for (size_t at = 0; at < count; at++) {
         if (strcmp(numbers[at].name, name) != 0) continue;

@@ -136,8 +136,8 @@ static void report(struct client *client) {
     printf("\n");
 }
 
-/* Returns a descriptor that shows SIGINT to poll(). The signal is blocked in all threads, since they inherit
- * the mask. */
+/* Returns a descriptor through which poll() reports SIGINT. The signal is blocked in all
+ * threads, since they inherit the mask. */
 static int signal_descriptor(void) {
     sigset_t ends;
     sigemptyset(&ends);

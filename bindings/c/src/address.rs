@@ -45,8 +45,8 @@ impl homa_address {
         ServerAddr::new(host, self.port)
     }
 
-    /// The address as a call target. `without_udp`: the calling host uses raw IP, where UDP ports do not
-    /// exist, or Linux Homa's UDP form, where all are the same.
+    /// Returns the address as a call target. `without_udp`: the calling host uses raw IP, where UDP ports do
+    /// not exist, or Linux Homa's UDP encapsulation, where all UDP ports are the same.
     pub(crate) fn server(&self, without_udp: bool) -> Result<ServerAddr, Failure> {
         match self.port {
             0 => Err(Failure::argument("the Homa port 0 is invalid: choose 1 to 65535")),

@@ -1,5 +1,5 @@
-//! The C boundary. Results are numbers, and reasons are texts. No panic crosses the boundary, and pointers
-//! are checked before use.
+//! The C boundary. Results are numbers, and reasons for failures are texts. No panic crosses the boundary,
+//! and pointers are checked before use.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -22,19 +22,19 @@ impl Failure {
         Failure { result, text: text.into() }
     }
 
-    /// A wrong argument.
+    /// Returns the failure for a wrong argument.
     pub(crate) fn argument(text: impl Into<Cow<'static, str>>) -> Failure {
         Failure::new(homa_result::HOMA_ARGUMENT, text)
     }
 
-    /// A missing argument, by its name.
+    /// Returns the failure for the missing argument `name`.
     pub(crate) fn null(name: &str) -> Failure {
         Failure::argument(format!("`{name}` is NULL"))
     }
 }
 
 thread_local! {
-    /// The reason of this thread's last failed function.
+    /// The reason why this thread's last failed function failed.
     static LAST: RefCell<Cow<'static, str>> = const { RefCell::new(Cow::Borrowed("")) };
     /// The copy of `LAST` that the program has received.
     static SHOWN: RefCell<CString> = RefCell::default();
@@ -57,11 +57,11 @@ pub(crate) fn cancellation_point() {
     unsafe { pthread_testcancel() }
 }
 
-/// `PTHREAD_CANCEL_DISABLE`, which is the same in glibc and musl.
+/// `PTHREAD_CANCEL_DISABLE`, which has the same value in glibc and musl.
 const CANCEL_DISABLE: c_int = 1;
 
-/// Defers cancellation of this thread while it exists. To end a thread, the C library would unwind it from
-/// within a system call, through our frames. That would end the process, and would leave locks held.
+/// Defers cancellation of this thread while the guard exists. To end a thread, the C library would unwind it
+/// from within a system call, through our frames. That would end the process, and would leave locks held.
 struct CancellationGuard(c_int);
 
 impl CancellationGuard {
@@ -126,12 +126,12 @@ pub extern "C" fn homa_version() -> *const c_char {
     VERSION.as_ptr()
 }
 
-/// The object to which the argument `name` points.
+/// Returns the object to which the argument `name` points.
 ///
 /// # Safety
 /// The pointer is NULL, or valid for reads while the result exists.
 pub(crate) unsafe fn object<'a, T>(pointer: *const T, name: &'static str) -> Result<&'a T, Failure> {
-    // SAFETY: the function's own requirement: the pointer is NULL or valid for reads.
+    // SAFETY: by this function's safety contract, the pointer is NULL or valid for reads.
     unsafe { pointer.as_ref() }.ok_or_else(|| Failure::null(name))
 }
 
@@ -146,13 +146,14 @@ pub(crate) fn room<T>(to: *mut T, name: &'static str) -> Result<(), Failure> {
 /// The pointer is NULL, or valid for a write.
 pub(crate) unsafe fn write_out<T>(to: *mut T, name: &'static str, value: T) -> Result<(), Failure> {
     room(to, name)?;
-    // SAFETY: `to` is not NULL, so by the function's own requirement it is valid for a write. `write` does
+    // SAFETY: `to` is not NULL, so by this function's safety contract it is valid for a write. `write` does
     // not read or drop the old value, which may be uninitialised.
     unsafe { to.write(value) };
     Ok(())
 }
 
-/// The bytes of a message to send, at most the maximum of a message.
+/// Returns the bytes of a message to send. Callers check that `length` does not exceed the maximum message
+/// length.
 ///
 /// # Safety
 /// The pointer is NULL, or `length` bytes from it are valid for reads while the result exists.
@@ -163,12 +164,12 @@ pub(crate) unsafe fn bytes<'a>(data: *const c_void, length: usize) -> Result<&'a
     if data.is_null() {
         return Err(Failure::null("data"));
     }
-    // SAFETY: the pointer is not NULL, so by the function's own requirement `length` bytes are valid for
+    // SAFETY: the pointer is not NULL, so by this function's safety contract `length` bytes are valid for
     // reads.
     Ok(unsafe { std::slice::from_raw_parts(data.cast(), length) })
 }
 
-/// A string of the C program.
+/// Returns a string of the C program.
 ///
 /// # Safety
 /// The pointer is NULL, or points to a zero-terminated string that is valid for reads while the result
@@ -177,7 +178,7 @@ pub(crate) unsafe fn text<'a>(pointer: *const c_char, name: &'static str) -> Res
     if pointer.is_null() {
         return Err(Failure::null(name));
     }
-    // SAFETY: the pointer is not NULL, so by the function's own requirement it points to a zero-terminated
+    // SAFETY: the pointer is not NULL, so by this function's safety contract it points to a zero-terminated
     // string.
     let text = unsafe { CStr::from_ptr(pointer) }.to_str();
     text.map_err(|_| Failure::argument(format!("`{name}` is not text in UTF-8")))
@@ -195,7 +196,7 @@ pub(crate) unsafe fn write_text(to: *mut c_char, room: usize, text: &str) -> Res
             text.len() + 1
         )));
     }
-    // SAFETY: `to` is valid for writes of `room` bytes by the function's own requirement, and the text with
+    // SAFETY: `to` is valid for writes of `room` bytes by this function's safety contract, and the text with
     // its zero byte fits.
     unsafe {
         to.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), text.len());
@@ -204,8 +205,8 @@ pub(crate) unsafe fn write_text(to: *mut c_char, room: usize, text: &str) -> Res
     Ok(())
 }
 
-/// Runs code that may start threads of the library, with all signals blocked, which those threads inherit.
-/// Signal handlers of the program thus never interrupt a thread that holds our locks.
+/// Runs code that may start threads of the library, with all signals blocked. The threads inherit the blocked
+/// signals. Signal handlers of the program thus never interrupt a thread that holds our locks.
 pub(crate) fn without_signals<T>(body: impl FnOnce() -> T) -> T {
     struct SignalMaskGuard(libc::sigset_t);
     impl Drop for SignalMaskGuard {

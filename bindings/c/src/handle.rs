@@ -45,9 +45,9 @@ pub(crate) trait Handle: Sized {
     const NAME: &'static str;
     /// A number from 1 to 7, unique to this type.
     const KIND: usize;
-    /// Short-lived objects lie in the shard of their thread. Long-lived objects are distributed over all
-    /// shards: one thread often opens objects that many threads use, and each use of a common shard would
-    /// move its cache line.
+    /// Whether the objects are long-lived. Long-lived objects are distributed over all shards: one thread
+    /// often opens objects that many threads use, and each use of a common shard would move its cache line.
+    /// Short-lived objects lie in the shard of their thread.
     const STAYS: bool = true;
 
     fn table(tables: &Tables) -> &Table<Self::Object>;
@@ -101,14 +101,14 @@ pub(crate) struct Tables {
     sockets: Table<Arc<Socket>>,
     messages: Table<Box<Message>>,
     options: Table<Arc<Options>>,
-    /// The tables of the parent process. They are never touched, since their locks may be held for ever.
+    /// The tables of the parent process. They are never touched, since their locks may be held forever.
     _parents: AtomicPtr<Tables>,
 }
 
 static TABLES: AtomicPtr<Tables> = AtomicPtr::new(ptr::null_mut());
 static PARENTS: AtomicPtr<Tables> = AtomicPtr::new(ptr::null_mut());
 
-/// Forks between the first process and this one.
+/// Number of forks between the first process and this one.
 static FORKS: AtomicUsize = AtomicUsize::new(0);
 
 /// Starts with empty tables in a child that was just forked.
@@ -151,7 +151,7 @@ fn make_tables() -> *mut Tables {
 /// The open objects of one kind.
 pub(crate) struct Table<T> {
     shards: [Shard<T>; SHARDS],
-    /// Maximum number of objects in a place, one after the other: at most the generations that a handle can
+    /// Maximum number of objects that use a slot one after another: at most the generations that a handle can
     /// represent.
     generations: usize,
 }
@@ -175,12 +175,12 @@ impl<T> Default for Shard<T> {
 struct Slots<T> {
     slots: Vec<Slot<T>>,
     free: Vec<usize>,
-    /// Number of places with an exhausted generation count.
+    /// Number of slots with an exhausted generation count.
     retired: usize,
 }
 
 struct Slot<T> {
-    /// Number of earlier objects in this place.
+    /// Number of earlier objects in this slot.
     generation: usize,
     object: Option<T>,
 }
@@ -195,7 +195,7 @@ struct Parts {
     kind: usize,
 }
 
-/// The bits of a number from `from` (inclusive) to `to` (exclusive).
+/// Returns the bits of a number from `from` (inclusive) to `to` (exclusive).
 fn bits(of: usize, from: u32, to: u32) -> usize {
     of >> from & ((1 << (to - from)) - 1)
 }
@@ -222,7 +222,7 @@ impl Parts {
     }
 }
 
-/// The part of [`FORKS`] that a handle stores.
+/// Returns the part of [`FORKS`] that a handle stores.
 fn forks() -> usize {
     bits(FORKS.load(Relaxed), 0, KIND_AT - FORKS_AT)
 }
@@ -278,13 +278,13 @@ impl<T> Table<T> {
     }
 }
 
-/// The next shard in turn.
+/// Returns the next shard in turn.
 fn next_shard() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     NEXT.fetch_add(1, Relaxed) % SHARDS
 }
 
-/// The shard of this thread.
+/// Returns the shard of this thread.
 fn own_shard() -> usize {
     thread_local! {
         static OWN: Cell<Option<usize>> = const { Cell::new(None) };
@@ -308,7 +308,7 @@ pub(crate) unsafe fn write_handle<H: Handle>(to: *mut *mut H, object: H::Object)
         return Err(Failure::new(homa_result::HOMA_LIMIT, text));
     };
     let handle = Parts { index, shard, generation, forks: forks(), kind: H::KIND }.number();
-    // SAFETY: `to` is valid for a write by the function's own requirement.
+    // SAFETY: `to` is valid for a write by this function's safety contract.
     unsafe { to.write(ptr::without_provenance_mut(handle)) };
     Ok(())
 }
@@ -333,7 +333,8 @@ fn closed<H: Handle>(name: &str) -> Failure {
     Failure::argument(format!("`{name}` was handed back before, or is no {}", H::NAME))
 }
 
-/// Calls a closure with the object of a handle. It must be short, since other threads wait meanwhile.
+/// Calls a closure with the object of a handle. The closure must be short, since other threads wait for the
+/// lock meanwhile.
 pub(crate) fn with<H: Handle, R>(
     handle: *const H,
     name: &'static str,
@@ -343,7 +344,7 @@ pub(crate) fn with<H: Handle, R>(
     H::table(tables()).with(parts, look).ok_or_else(|| closed::<H>(name))
 }
 
-/// A reference to the object of a handle, for the duration of a function.
+/// Returns a reference to the object of a handle, for the duration of a function.
 pub(crate) fn find<T, H: Handle<Object = Arc<T>>>(
     handle: *const H,
     name: &'static str,

@@ -33,9 +33,10 @@
 //!   afterwards. Hence references need not be counted, and giving up a call need not wait. Closing a socket
 //!   replaces the lent bytes of its responses by copies.
 //! - **No handle value is reused**: a slot of the table that was used 2^26 times stays empty.
-//! - **One descriptor for all arrivals**: responses of calls in flight and requests arrive by `homa_receive`,
-//!   and the eventfd of `homa/kernel_api/readiness` shows when. There are no callbacks, so no rules are
-//!   needed for which thread runs them, which locks are held, or how they may throw C++ exceptions.
+//! - **One descriptor for all arrivals**: responses of calls in flight and requests are received by
+//!   `homa_receive`, and the eventfd of `homa/kernel_api/readiness` shows when there are any. There are no
+//!   callbacks, so no rules are needed for which thread runs them, which locks are held, or how they may
+//!   throw C++ exceptions.
 //! - **`make install` names the library `homa`, as C programs link it.** The crate is named `homa_c`, since
 //!   an rlib or rustdoc named `homa` would collide with those of the crate `homa`. The rlib exists only for
 //!   the tests.

@@ -48,7 +48,7 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    /// A message from an arrival at this socket.
+    /// Returns the message for an arrival at this socket.
     pub(crate) fn of(arrival: Arrival, socket: u64) -> Message {
         match arrival {
             Arrival::Request { mut rpc, id, client_port } => Message {
@@ -84,13 +84,13 @@ impl Message {
         Message { bytes, error, kind: homa_kind::HOMA_OUTCOME, rpc: None, socket: 0, id, cookie, from }
     }
 
-    /// The response of a call, or its failure.
+    /// Returns the response of a call, or its failure.
     pub(crate) fn of_response(outcome: Outcome) -> Result<Message, Failure> {
         let message = Message::of_call(outcome);
         message.check().map(|()| message)
     }
 
-    /// The part of this message's bytes at `data`; `None` if `data` lies elsewhere.
+    /// Returns the part of this message's bytes at `data`, or `None` if `data` lies elsewhere.
     pub(crate) fn sub_slice(&self, data: *const c_void, length: usize) -> Option<Bytes> {
         let start = data.addr().checked_sub(self.bytes.as_ptr().addr())?;
         let end = start.checked_add(length)?;

@@ -282,13 +282,13 @@ fn choose<T: Copy>(names: &[(&str, T)], text: &str) -> Result<T, String> {
     })
 }
 
-/// A whole number between two inclusive bounds.
+/// Parses a whole number between two inclusive bounds.
 fn number(text: &str, least: u64, most: u64) -> Result<u64, String> {
     let number = text.parse().ok().filter(|number| (least..=most).contains(number));
     number.ok_or_else(|| format!("write a whole number, {least} to {most}"))
 }
 
-/// A list of queues, as in 0-3,6.
+/// Parses a list of queues, as in 0-3,6.
 fn queues(text: &str) -> Result<Vec<u32>, String> {
     let part = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -299,7 +299,7 @@ fn queues(text: &str) -> Result<Vec<u32>, String> {
     Ok(parts.ok_or("write numbers and ranges of them, as in 0-3,6")?.into_iter().flatten().collect())
 }
 
-/// A time with its unit.
+/// Parses a time with its unit.
 fn duration(text: &str) -> Result<Duration, String> {
     let units = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)];
     let read = units.iter().find_map(|(unit, scale)| {
@@ -363,7 +363,7 @@ pub unsafe extern "C" fn homa_options_free(options: *mut homa_options) -> homa_r
     answer(|| take(options, "options").map(drop))
 }
 
-/// Names, meanings and defaults as C strings.
+/// Returns the names, meanings and defaults as C strings.
 fn texts() -> &'static [[CString; 3]] {
     static TEXTS: OnceLock<Vec<[CString; 3]>> = OnceLock::new();
     TEXTS.get_or_init(|| {

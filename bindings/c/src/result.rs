@@ -68,7 +68,7 @@ impl From<HostError> for Failure {
 /// sockets.
 const SHUT_DOWN: &str = "the socket is shut down";
 
-/// The text for a failed call.
+/// Returns the text for a failed call.
 pub(crate) fn call_text(error: &CallError) -> String {
     match error {
         CallError::Closed => SHUT_DOWN.to_owned(),
@@ -76,7 +76,7 @@ pub(crate) fn call_text(error: &CallError) -> String {
     }
 }
 
-/// The text for a refused response.
+/// Returns the text for a refused response.
 pub(crate) fn reply_text(error: &ReplyError) -> String {
     match error {
         ReplyError::Closed => SHUT_DOWN.to_owned(),
@@ -84,7 +84,7 @@ pub(crate) fn reply_text(error: &ReplyError) -> String {
     }
 }
 
-/// The result for a failed call.
+/// Returns the result for a failed call.
 pub(crate) fn of_call(error: &CallError) -> homa_result {
     match error {
         CallError::Unreachable { .. } | CallError::ProtocolUnreachable { .. } => HOMA_UNREACHABLE,
@@ -121,7 +121,7 @@ impl From<RecvError> for Failure {
     }
 }
 
-/// The result for a refused response.
+/// Returns the result for a refused response.
 pub(crate) fn of_reply(error: &ReplyError) -> homa_result {
     match error {
         ReplyError::EmptyMessage | ReplyError::MessageTooLarge { .. } => HOMA_SIZE,

@@ -36,9 +36,9 @@ pub(crate) struct Socket {
     socket: Arc<homa::kernel_api::Socket>,
     /// The wake-up descriptor, once the program has requested it.
     signal: OnceLock<Arc<ReadinessFd>>,
-    /// Held while the descriptor is created, so that only one is.
+    /// Held while the descriptor is created, so that only one is created.
     making_signal: Mutex<()>,
-    /// Bytes of the longest message that its host can send.
+    /// Length in bytes of the longest message that the host can send.
     max_message: u32,
     /// Must be dropped after the socket, hence the last field.
     host: Arc<Host>,
@@ -60,7 +60,8 @@ impl Socket {
         Ok(signal)
     }
 
-    /// Drives the network promptly if the program has the descriptor, on which it may be about to sleep.
+    /// Has the network driven promptly if the program has the descriptor, since it may be about to sleep on
+    /// it.
     fn attend(&self) {
         if self.signal.get().is_some() {
             self.socket.attend();
@@ -74,12 +75,12 @@ impl Socket {
         }
     }
 
-    /// The target of a message of `length` bytes.
+    /// Returns the target of a message of `length` bytes.
     ///
     /// # Safety
     /// `to` is NULL or valid for reads.
     unsafe fn server(&self, to: *const homa_address, length: usize) -> Result<ServerAddr, Failure> {
-        // SAFETY: `to` is NULL or valid for reads by the function's own requirement.
+        // SAFETY: `to` is NULL or valid for reads by this function's safety contract.
         let to = unsafe { object(to, "to") }?
             .server(matches!(self.host.local_addr().port(), 0 | LINUX_UDP_PORT))?;
         // Checked before the bytes are copied.
@@ -110,7 +111,7 @@ impl Socket {
     ) -> Result<(), Failure> {
         let started = self.start(to, request, timeout_ns, cookie)?;
         if !id.is_null() {
-            // SAFETY: `id` is not NULL, so by the function's own requirement it has room for a number.
+            // SAFETY: `id` is not NULL, so by this function's safety contract it has room for a number.
             unsafe { id.write(started) };
         }
         self.attend();
@@ -143,18 +144,18 @@ impl Socket {
     }
 }
 
-/// Bytes that the C program lends.
+/// Wraps bytes that the C program lends.
 ///
 /// # Safety
 /// `data` is NULL, or `length` bytes from it are valid for reads until the last read of the result.
 unsafe fn lent(data: *const c_void, length: usize) -> Result<Bytes, Failure> {
-    // SAFETY: the function's own requirement covers every read of the result. Dropping the result frees
+    // SAFETY: this function's safety contract covers every read of the result. Dropping the result frees
     // nothing.
     Ok(Bytes::from_static(unsafe { bytes(data, length) }?))
 }
 
-/// If a panic ends a function that lends bytes of C, copies the bytes, so that no thread reads the originals
-/// afterwards. The function then reports a failure, and the program owns the bytes again.
+/// If a panic ends a function that lends bytes of the C program, copies the bytes, so that no thread reads
+/// the originals afterwards. The function then reports a failure, and the program owns the bytes again.
 struct CopyOnPanic<'a>(&'a homa::kernel_api::Socket, &'a [u8]);
 
 impl Drop for CopyOnPanic<'_> {
@@ -165,11 +166,10 @@ impl Drop for CopyOnPanic<'_> {
     }
 }
 
-/// Maximum time between two checks of a waiting thread for its cancellation. Cancellation does not wake the
-/// thread.
+/// Interval at which a waiting thread checks whether it was cancelled. Cancellation does not wake the thread.
 const CANCEL_LOOK: Duration = Duration::from_millis(100);
 
-/// The deadline of a wait, which is split into parts. The thread can be cancelled between them.
+/// The deadline of a wait, which is split into parts. Between the parts, the thread can be cancelled.
 #[derive(Clone, Copy)]
 struct WaitDeadline(Option<Instant>);
 
@@ -179,7 +179,7 @@ impl WaitDeadline {
         WaitDeadline(timeout(timeout_ns).and_then(|timeout| Instant::now().checked_add(timeout)))
     }
 
-    /// The duration of the next part, and whether more parts follow.
+    /// Returns the duration of the next part, and whether more parts follow.
     fn part(self) -> (Duration, bool) {
         match self.0.map(|until| until.saturating_duration_since(Instant::now())) {
             Some(left) if left <= CANCEL_LOOK => (left, false),
@@ -188,8 +188,8 @@ impl WaitDeadline {
     }
 }
 
-/// A call of homa_call() between two parts of its wait. Dropping it, as the end of the thread does, gives the
-/// call up.
+/// The call that homa_call() made, between two parts of its wait. Dropping it gives up the call, and the end
+/// of the thread drops it.
 struct PendingCall {
     socket: Arc<Socket>,
     id: u64,
@@ -209,14 +209,14 @@ thread_local! {
     static WAITING: RefCell<Option<PendingCall>> = const { RefCell::new(None) };
 }
 
-/// The state after a part of a call's wait.
+/// The state of a call after one part of its wait.
 enum WaitOutcome {
     Over(homa_result),
     Waits,
 }
 
-/// Waits for a call for one part of its deadline. If that does not suffice, stores the call in a thread-local
-/// variable.
+/// Waits for the outcome of a call for one part of the deadline. If the call is pending after that, stores it
+/// in a thread-local variable.
 fn wait_a_part(
     mut waiting: PendingCall,
     (part, more): (Duration, bool),
@@ -243,7 +243,7 @@ fn wait_a_part(
 /// Ids of sockets; 0 is never used.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// A timeout as a duration; `None` never expires.
+/// Returns a timeout as a duration; `None` never expires.
 fn timeout(ns: u64) -> Option<Duration> {
     (ns != HOMA_FOREVER).then(|| Duration::from_nanos(ns))
 }
@@ -391,11 +391,11 @@ pub unsafe extern "C-unwind" fn homa_call(
     }
 }
 
-/// Starts a call and waits for the first part of its deadline. If the wait is longer, the call gets a copy of
-/// the request, since the end of the thread may free the bytes.
+/// Starts a call and waits for the first part of its deadline. If the wait is longer, gives the call a copy
+/// of the request, since the bytes may be freed when the thread ends.
 ///
 /// # Safety
-/// The requirements of [`homa_call`] on its pointers.
+/// Same as for the pointers that are passed to [`homa_call`].
 unsafe fn begin_call(
     (socket, to): (*const homa_socket, *const homa_address),
     (data, length): (*const c_void, usize),
@@ -554,7 +554,7 @@ pub unsafe extern "C-unwind" fn homa_receive(
 }
 
 /// # Safety
-/// The requirements of [`homa_receive`] on its pointers.
+/// Same as for the pointers that are passed to [`homa_receive`].
 unsafe fn receive_for(
     socket: *const homa_socket,
     longest: Duration,

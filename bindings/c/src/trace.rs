@@ -38,7 +38,7 @@ fn save(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut beside = name.to_owned();
     beside.push(format!(".{}-{}.part", std::process::id(), SAVED.fetch_add(1, Ordering::Relaxed)));
     let beside = path.with_file_name(beside);
-    // `create_new`: an existing file of this name belongs to another program.
+    // `create_new`: an existing file with this name belongs to another program.
     let mut file = File::create_new(&beside)?;
     let saved = file.write_all(bytes).and_then(|()| fs::rename(&beside, path));
     if saved.is_err() {

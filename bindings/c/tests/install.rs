@@ -13,7 +13,7 @@ use homa_testkit::namespace::{V4, V6, pair};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Files and links below a directory, sorted.
+/// Returns the files and links below a directory, sorted.
 fn files(below: &Path) -> Vec<String> {
     fn walk(directory: &Path, below: &Path, found: &mut Vec<String>) {
         for entry in fs::read_dir(directory).into_iter().flatten() {
@@ -31,7 +31,7 @@ fn files(below: &Path) -> Vec<String> {
     found
 }
 
-/// The soname under which programs load the library.
+/// Returns the soname under which programs load the library.
 fn soname() -> String {
     let numbers: Vec<&str> = VERSION.split('.').collect();
     let interface = if numbers[0] == "0" { numbers[..2].join(".") } else { numbers[0].to_owned() };
@@ -153,8 +153,8 @@ fn examples(test: &str) -> Option<PathBuf> {
     Some(build)
 }
 
-/// A command that runs an example, under valgrind if possible. Its calls fail only after twelve seconds of
-/// silence: under valgrind on a busy machine, a server may be silent for more than half a second.
+/// Returns a command that runs an example, under valgrind if possible. Its calls fail only after twelve
+/// seconds of silence: under valgrind on a busy machine, a server may be silent for more than half a second.
 fn example(program: &Path) -> Command {
     let before: &[&str] = if are_there(&VALGRIND[..1]) { &VALGRIND } else { &[] };
     let mut example = command(before, program);

@@ -11,7 +11,7 @@ use common::{Link, Server, VALGRIND, are_there, command, prefix, program, run};
 /// The tools that every test here needs.
 const TOOLS: [&str; 2] = ["make", "cc"];
 
-/// The command prefix that runs a program under valgrind; empty if valgrind is not installed.
+/// Returns the command prefix that runs a program under valgrind. It is empty if valgrind is not installed.
 fn watched() -> &'static [&'static str] {
     if are_there(&VALGRIND[..1]) { &VALGRIND } else { &[] }
 }

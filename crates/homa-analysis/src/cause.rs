@@ -43,8 +43,8 @@ macro_rules! causes {
 }
 
 impl Cause {
-    /// Returns whether the cause is a symptom of a late driving thread. It depends on the thread's work at
-    /// that time which of these causes appears, so they count as one cause for each host.
+    /// Returns whether the cause is a symptom of a late driving thread. Which of these causes appears depends
+    /// on what the thread was doing at that time, so they count as one cause for each host.
     #[must_use]
     pub const fn is_late_thread(self) -> bool {
         use Cause::{GrantLate, NotRunning, ReadGap, SenderLate, Submit, Wakeup};
@@ -94,11 +94,11 @@ causes! {
     GrantWindow, "grant_window", Avoidable,
         "the sender had sent its whole window and the next grant was still on its way: the window is too small",
         "raise the window and the unscheduled bytes to those of a round trip: see `homa trace rtt-bytes`";
-    /// The receiver granted to other messages first, or was at its limit of incoming bytes.
+    /// The receiver granted to other messages first, or was at its limit on incoming bytes.
     GrantChoice, "grant_receiver_choice", Avoidable,
         "the receiver granted to other messages first, or was at its limit (SRPT, overcommitment)",
         "long messages wait by design; a larger overcommitment or max_incoming keeps more senders busy";
-    /// The receiver could have granted, did not grant to other messages, and did nothing.
+    /// The receiver could have granted, but did nothing: it did not grant to other messages either.
     GrantLate, "grant_receiver_late", Avoidable,
         "the receiver could have granted and did not: its endpoint was not driven",
         "the driving thread was busy or not scheduled: see `homa jitter` and `homa doctor` on that host";

@@ -38,8 +38,9 @@ pub fn at_sender(model: &Model, packet: &Packet, ready: ModelTime) -> Vec<Compet
     rpcs.sorted()
 }
 
-/// Returns the packets that left the packet's port of the switch while the packet was there. A packet of
-/// lower priority counts as an inversion unless its transmission had begun when this packet arrived.
+/// Returns the packets that left the switch through this packet's port while this packet was queued there. A
+/// packet of lower priority counts as an inversion unless its transmission had begun when this packet
+/// arrived.
 #[must_use]
 pub fn in_switch(model: &Model, packet: &Packet) -> Vec<CompetingRpc> {
     let mut rpcs = CompetingRpcs::new(packet, model);

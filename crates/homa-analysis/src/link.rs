@@ -48,9 +48,9 @@ pub struct LinkRate {
 }
 
 impl LinkRate {
-    /// Returns the given rate in bits per second, or else the rate of the densest packets. These are taken
-    /// from switches if there are any, else from devices, else from hosts. The times of hosts are later and
-    /// closer together. Returns `None` if there are too few packets.
+    /// Returns the given rate in bits per second, or else the rate of the densest packets. The packets are
+    /// those at switches if there are any, else those at devices, else those at hosts. The times that hosts
+    /// record are later and closer together. Returns `None` if there are too few packets.
     ///
     /// `overhead_bytes`: bytes that a link adds to each packet, if known more precisely than by [`overhead`].
     #[must_use]
@@ -88,7 +88,7 @@ impl Load {
         Load { packets: 1, bytes: length as u64 }
     }
 
-    /// Returns the load without `other`.
+    /// Returns this load minus `other`.
     #[must_use]
     pub const fn less(self, other: Load) -> Load {
         Load {
@@ -121,8 +121,8 @@ pub fn overhead(model: &Model) -> u32 {
     ETHERNET_BYTES + ip_bytes + if port == 0 { 0 } else { UDP_BYTES }
 }
 
-/// Arrivals over one link: their times, with the packets and bytes up to each. Arrivals at the same time
-/// share an entry.
+/// The arrivals over one link. Each has its time, and the number of packets and bytes up to then. Arrivals at
+/// the same time share an entry.
 #[derive(Default)]
 struct ArrivalWindow(VecDeque<(u64, u64, u64)>);
 
@@ -154,13 +154,13 @@ impl ArrivalWindow {
     }
 }
 
-/// Returns the switch ports that lead to hosts. For each port, it computes the share of departures that no
-/// later switch recorded, and selects ports with at least half of the highest share. One packet is not
-/// enough, because the records of similar packets may be confused. Not all packets are required, because
+/// Returns the switch ports that lead to hosts. For each port, the function computes the share of departures
+/// that no later switch recorded, and selects ports with at least half of the highest share. One packet is
+/// not enough, because the records of similar packets may be confused. Not all packets are required, because
 /// hosts overwrite records.
 fn ports_to_hosts(model: &Model) -> HashSet<(NodeId, u16), FixedState> {
     let since_ns = model.switches_remember_since_ns();
-    // For each port, the packets for which it was the last port, and all departures.
+    // For each port: the number of packets for which it was the last port, and the number of all departures.
     let mut counts: HashMap<(NodeId, u16), (u64, u64), FixedState> = HashMap::default();
     let came = |p: &&Packet| p.received.is_some() && p.entered.ns().is_some_and(|ns| ns >= since_ns);
     for packet in model.packets.iter().filter(came).filter(|p| p.left.is_some()) {
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn the_densest_packets_show_the_rate() {
         let mut writer = Writer::new();
-        // 1,058 bytes in 1,058 ns each, which is 8 Gbit/s, and then slower packets.
+        // Each packet of 1,058 bytes takes 1,058 ns, which is 8 Gbit/s. Slower packets follow.
         for index in 0..40_u32 {
             let received = 10_000 + u64::from(index) * (1_000 + IP_BYTES) * if index < 20 { 1 } else { 3 };
             writer.data(index * 944, u64::from(index) * 10, received);

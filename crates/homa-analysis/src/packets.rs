@@ -30,7 +30,7 @@ enum ObservationKind {
     Received,
 }
 
-/// A node's record of a packet. Records are sorted by the fields in their order.
+/// A node's record of a packet. Records are sorted by their fields, in declaration order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Observation {
     sender_id: u64,

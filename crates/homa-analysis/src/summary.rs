@@ -86,7 +86,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Counts everything. Durations are those of the chosen RPCs only.
+    /// Summarizes all traces. Durations are those of the chosen RPCs only.
     #[must_use]
     pub fn of(explainer: &Explainer<'_>, costs: &Costs, chosen: &[Cost]) -> Summary {
         let model = explainer.model;
@@ -166,7 +166,7 @@ fn sizes(explainer: &Explainer<'_>, costs: &Costs, chosen: &[Cost]) -> Vec<SizeS
     classes.into_iter().enumerate().filter(|(_, costs)| !costs.is_empty()).map(summary).collect()
 }
 
-/// Total and avoidable time, summed over these RPCs.
+/// Returns the total and the avoidable time, summed over these RPCs.
 fn amounts_of(explainer: &Explainer<'_>, costs: &Costs, chosen: &[Cost]) -> (Amounts, Amounts) {
     let (mut amounts, mut extra) = (Amounts::default(), Amounts::default());
     let mut path = Path::default();

@@ -104,8 +104,8 @@ impl Costs {
         Some(Cost { rpc: number, duration_ns, best_ns: best_ns.max(1) })
     }
 
-    /// Returns the avoidable part of these amounts: all of the avoidable causes, and the amounts of usual
-    /// causes in excess of those usual for the size.
+    /// Returns the avoidable part of these amounts: the whole amounts of avoidable causes, and for causes of
+    /// kind `Usual` the excess over the amount that is usual for the size.
     #[must_use]
     pub fn extra(&self, rpc: &Rpc, amounts: &Amounts) -> Amounts {
         let usual = self.usual.get(&class(rpc)).copied().unwrap_or_default();
@@ -183,7 +183,7 @@ pub struct Case {
 pub struct MainCause {
     /// The cause. If a thread was late, there may be several, the largest first.
     pub causes: Vec<Cause>,
-    /// Share of these causes in the extra time, 0 to 1.
+    /// Share of the extra time that these causes account for, 0 to 1.
     pub share: f64,
     /// The largest cause, and the place at which most of the time was spent.
     pub site: Site,

@@ -85,7 +85,7 @@ fn source_for(to: IpAddr) -> Option<IpAddr> {
     Some(socket.local_addr().ok()?.ip())
 }
 
-/// Returns the bind address of client port `number` for bare packets, counted from 1 over all client hosts.
+/// Returns the bind address of client port `number` for raw packets, counted from 1 over all client hosts.
 /// Over loopback, with a driver whose processes share an address, each port has its own address, which also
 /// differs from those of Homa hosts.
 ///

@@ -21,7 +21,7 @@ pub fn precise_time_of(pid: u32) -> Duration {
     if ran.is_zero() { time_of(pid) } else { ran }
 }
 
-/// Scheduling statistics of a process's threads so far, without exited threads.
+/// Scheduling statistics of a process's threads so far, excluding exited threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scheduled {
     /// Time on a processor.

@@ -17,7 +17,7 @@ use crate::tcp::IdlePolling;
 /// Interval at which a receiver thread checks whether its link was dropped.
 const RECEIVER_CHECK: Duration = Duration::from_millis(100);
 
-/// Maximum answers received from one port before it is the next port's turn.
+/// Maximum number of responses to receive from one port before it is the next port's turn.
 const BATCH: usize = 64;
 
 /// Opens one client port on its own new host.
@@ -28,7 +28,7 @@ pub fn open_at(config: HostConfig, servers: &[ServerAddr]) -> Result<Box<dyn Lin
     Ok(Box::new(HomaLink::new(vec![host], servers, 0, poll)?))
 }
 
-/// Opens client ports on an existing host. With `receivers` > 0, that many threads receive the answers of
+/// Opens client ports on an existing host. With `receivers` > 0, that many threads receive the responses of
 /// each port; with 0, the caller receives them.
 pub fn open_on(
     host: &Arc<Host>,
@@ -51,7 +51,7 @@ pub(crate) struct HomaLink {
     /// Reused buffer for the completions of a port.
     completions: Vec<Completion>,
     servers: Vec<ServerAddr>,
-    /// Answers from the receiver threads, if there are any.
+    /// Responses from the receiver threads, if there are any.
     receivers: Option<mpsc::Receiver<Result<Answer, String>>>,
     spin: IdlePolling,
     gone: Arc<AtomicBool>,
@@ -95,7 +95,7 @@ impl HomaLink {
         })
     }
 
-    /// Waits for answers from the receiver threads. Polls before it sleeps, as those threads do.
+    /// Waits for responses from the receiver threads. Polls before it sleeps, as those threads do.
     fn receive_handed_over(&mut self, wait: Duration, answers: &mut Vec<Answer>) -> Result<()> {
         let Some(receivers) = &self.receivers else { return Ok(()) };
         let (before, begin) = (answers.len(), Instant::now());
@@ -142,7 +142,7 @@ impl Link for HomaLink {
         // on all of them, and the generator does not request it.
         let wait = if self.queues.len() == 1 { wait } else { Duration::ZERO };
         for queue in &self.queues {
-            // An error means a timeout without answers, or a closed host, which the next send reports.
+            // An error means a timeout without responses, or a closed host, which the next send reports.
             let _ = queue.recv().timeout(wait).wait_batch(BATCH, &mut self.completions);
             answers.extend(self.completions.drain(..).map(answer));
         }

@@ -1,4 +1,4 @@
-//! What a comparison and a server let choose of their Homa hosts.
+//! The settings of Homa hosts that users of a comparison or a server can choose.
 
 use homa::HostConfig;
 use homa_steer::batch::BatchCap;
@@ -10,7 +10,7 @@ use crate::as_text;
 /// The chosen settings of a Homa host.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct HostOptions {
-    /// Endpoints of the host.
+    /// Number of endpoints of the host.
     pub endpoints: u16,
     /// The order in which sleeping threads are woken.
     #[serde(with = "as_text")]
@@ -18,12 +18,12 @@ pub struct HostOptions {
     /// Maximum receive batch.
     #[serde(with = "as_text")]
     pub batch_cap: BatchCap,
-    /// Rate of the link in Mbit/s; `None`: what the device reports.
+    /// Rate of the link in Mbit/s; `None`: as reported by the device.
     pub link_mbps: Option<u32>,
 }
 
 impl Default for HostOptions {
-    /// One endpoint, and the defaults of a host.
+    /// Returns the options for one endpoint, with the defaults of a host.
     fn default() -> HostOptions {
         let HostConfig { wake_order, batch_cap, .. } = HostConfig::default();
         HostOptions { endpoints: 1, wake_order, batch_cap, link_mbps: None }
@@ -31,7 +31,7 @@ impl Default for HostOptions {
 }
 
 impl HostOptions {
-    /// Sets them in the configuration of a host.
+    /// Applies these settings to the configuration of a host.
     pub(crate) fn apply(&self, config: &mut HostConfig) {
         config.endpoints = self.endpoints.into();
         config.wake_order = self.wake_order;

@@ -1,6 +1,6 @@
 //! A load generator for RPC transports, with clients and servers of the protocols that it compares.
 //!
-//! - [`compare`]: Homa, TCP, gRPC, QUIC and bare packets under one workload, over loopback or between
+//! - [`compare`]: Homa, TCP, gRPC, QUIC and raw packets under one workload, over loopback or between
 //!   machines.
 //! - [`limits`]: the maximum performance of each protocol and driver, on one machine.
 //! - [`mod@switch`], [`bridge`]: measurements of the software switch, and of ways to build one.

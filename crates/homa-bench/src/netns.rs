@@ -20,7 +20,7 @@ pub fn current() -> Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Makes a network namespace.
+/// Creates a network namespace.
 ///
 /// # Errors
 /// CAP_SYS_ADMIN is missing.

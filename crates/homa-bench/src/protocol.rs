@@ -44,7 +44,7 @@ impl Protocol {
         self.into()
     }
 
-    /// Returns the name in prose.
+    /// Returns the display name.
     pub fn title(self) -> &'static str {
         match self {
             Protocol::Homa => "Homa",

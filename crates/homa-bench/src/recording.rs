@@ -121,7 +121,7 @@ impl RecordedHost {
         Ok(RecordedHost { host, recorder })
     }
 
-    /// Makes a host without a recorder.
+    /// Creates a host without a recorder.
     pub fn without(host: &Arc<Host>) -> RecordedHost {
         RecordedHost { host: Arc::clone(host), recorder: None }
     }

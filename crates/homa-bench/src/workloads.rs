@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use homa_workload::{Workload, WorkloadError};
 
-/// Maximum message in bytes of Linux Homa, and by default of our own hosts.
+/// Maximum message length of Linux Homa in bytes, and the default for our own hosts.
 pub const DEFAULT_MAX_MESSAGE: u32 = 1_000_000;
 
 /// The treatment of messages longer than a limit.
@@ -18,7 +18,7 @@ pub enum Truncation {
 }
 
 impl Default for Truncation {
-    /// At [`DEFAULT_MAX_MESSAGE`].
+    /// Returns truncation at [`DEFAULT_MAX_MESSAGE`].
     fn default() -> Truncation {
         Truncation::At(DEFAULT_MAX_MESSAGE)
     }

@@ -1,12 +1,12 @@
-//! Programs for the kernel's virtual machine (eBPF), written as calls: one per instruction, with labels for
-//! jumps.
+//! Assembles programs for the kernel's virtual machine (eBPF). A program is written as calls, one per
+//! instruction, with labels for jumps.
 
-/// A register. R1 to R5 are the arguments of a helper and are clobbered by the call; R0 is the result.
+/// A register. R1 to R5 are the arguments of a helper and are clobbered by the call; R0 is its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Register {
-    /// Result of a helper and of the program.
+    /// Result of a helper, and of the program.
     R0,
-    /// First argument. At the start of the program: its context.
+    /// First argument. When the program starts, its context.
     R1,
     /// Second argument.
     R2,
@@ -24,7 +24,7 @@ pub enum Register {
     R8,
     /// Preserved by calls.
     R9,
-    /// The end of the stack, which lies below it. Read-only.
+    /// The upper end of the stack. Read-only.
     R10,
 }
 
@@ -82,7 +82,7 @@ pub struct Instruction {
 
 const _: () = assert!(size_of::<Instruction>() == 8);
 
-/// A jump target. It is created before it is placed, since programs only jump forward.
+/// A jump target. It is created before it is placed, because programs only jump forward.
 #[derive(Clone, Copy, Debug)]
 pub struct Label(usize);
 
@@ -120,8 +120,8 @@ const JUMP_UNEQUAL: u8 = 0x50;
 const JUMP_CALL: u8 = 0x80;
 const JUMP_EXIT: u8 = 0x90;
 
-// Values of the source register field. The immediate of the load is a map's descriptor; the instruction loads
-// the map, or the address of the map's first value.
+// Values of the source register field. The immediate of the load is the descriptor of a map; the instruction
+// loads the map, or the address of the map's first value.
 const PSEUDO_MAP_FD: u8 = 1;
 const PSEUDO_MAP_VALUE: u8 = 2;
 
@@ -131,7 +131,7 @@ pub struct Assembler {
     code: Vec<Instruction>,
     /// Position of each placed label.
     places: Vec<Option<usize>>,
-    /// Jumps whose offset is not filled in yet, with their targets.
+    /// Jumps whose offsets are not filled in yet, with their targets.
     jumps: Vec<(usize, Label)>,
 }
 
@@ -145,7 +145,7 @@ impl Assembler {
     /// Places a label before the next instruction.
     ///
     /// # Panics
-    /// The label was placed before.
+    /// The label has already been placed.
     pub fn place(&mut self, label: Label) {
         let before = self.places[label.0].replace(self.code.len());
         assert!(before.is_none(), "a label is placed once");
@@ -153,7 +153,8 @@ impl Assembler {
 
     fn push(&mut self, code: u8, destination: Register, source: u8, offset: i16, immediate: i32) {
         let destination = destination.number();
-        // The structure stores the two registers as bit fields, whose order depends on the byte order.
+        // The kernel's structure stores the two registers as bit fields, whose order depends on the byte
+        // order.
         let registers = if cfg!(target_endian = "little") {
             destination | source << 4
         } else {
@@ -182,7 +183,7 @@ impl Assembler {
         self.push(CLASS_ALU64 | OP_MOVE | SOURCE_REGISTER, to, from.number(), 0, 0);
     }
 
-    /// `to = number`, a signed 32-bit number.
+    /// `to = number`, where the number is a signed 32-bit integer.
     pub fn set(&mut self, to: Register, number: u32) {
         self.push(CLASS_ALU64 | OP_MOVE, to, 0, 0, number as i32);
     }
@@ -242,7 +243,7 @@ impl Assembler {
         self.push(CLASS_ALU64 | OP_SHIFT_RIGHT, to, 0, 0, bits as i32);
     }
 
-    /// `to %= number`, which must not be 0.
+    /// `to %= number`. The number must not be 0.
     pub fn modulo(&mut self, to: Register, number: u32) {
         self.push(CLASS_ALU64 | OP_MODULO, to, 0, 0, number as i32);
     }
@@ -274,12 +275,12 @@ impl Assembler {
         self.push_jump(CLASS_JUMP32 | JUMP_UNEQUAL, register, 0, number, to);
     }
 
-    /// Jumps to the label if the left register is greater (unsigned).
+    /// Jumps to the label if the left register is greater than the right one (unsigned).
     pub fn jump_if_greater(&mut self, left: Register, right: Register, to: Label) {
         self.push_jump(CLASS_JUMP | JUMP_GREATER | SOURCE_REGISTER, left, right.number(), 0, to);
     }
 
-    /// Jumps to the label if the left register is greater or equal (unsigned).
+    /// Jumps to the label if the left register is greater than or equal to the right one (unsigned).
     pub fn jump_if_not_less(&mut self, left: Register, right: Register, to: Label) {
         self.push_jump(CLASS_JUMP | JUMP_GREATER_OR_EQUAL | SOURCE_REGISTER, left, right.number(), 0, to);
     }
@@ -294,17 +295,18 @@ impl Assembler {
         self.push_jump(CLASS_JUMP | JUMP_UNEQUAL | SOURCE_REGISTER, left, right.number(), 0, to);
     }
 
-    /// Jumps to the label if the whole 64-bit register equals this number, which is below 2^31.
+    /// Jumps to the label if the whole 64-bit register equals this number, which must be below 2^31.
     pub fn jump_if_is(&mut self, register: Register, number: u32, to: Label) {
         self.push_jump(CLASS_JUMP | JUMP_EQUAL, register, 0, number, to);
     }
 
-    /// Jumps to the label if the register is greater than this number, which is below 2^31 (unsigned).
+    /// Jumps to the label if the register is greater (unsigned) than this number, which must be below 2^31.
     pub fn jump_if_above(&mut self, register: Register, number: u32, to: Label) {
         self.push_jump(CLASS_JUMP | JUMP_GREATER, register, 0, number, to);
     }
 
-    /// Sets `to` to the address of the value in this map, an array of one element. Takes two instructions.
+    /// Sets `to` to the address of the value in this map, which is an array with one element. Takes two
+    /// instructions.
     pub fn load_value_address(&mut self, to: Register, descriptor: i32) {
         let code = CLASS_LOAD_DOUBLE | WIDTH_DOUBLE;
         self.push(code, to, PSEUDO_MAP_VALUE, 0, descriptor);
@@ -323,7 +325,7 @@ impl Assembler {
         self.push(CLASS_JUMP | JUMP_CALL, Register::R0, 0, 0, helper as i32);
     }
 
-    /// Ends the program; its result is R0.
+    /// Ends the program. Its result is R0.
     pub fn exit(&mut self) {
         self.push(CLASS_JUMP | JUMP_EXIT, Register::R0, 0, 0, 0);
     }

@@ -1,16 +1,16 @@
-//! Classic BPF programs, which sockets run without any privilege. Such a program filters what a socket
-//! receives, or selects one of several sockets. The kernel documents the machine in
+//! Classic BPF programs, which can be attached to sockets without any privilege. Such a program filters what
+//! a socket receives, or selects one of several sockets. The kernel documents the instruction set in
 //! `Documentation/networking/filter.rst`.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// A single instruction. The machine has the registers A and X. The operand of a jump is the number of
-/// instructions to skip; for conditional jumps it has 8 bits.
+/// A single instruction. The virtual machine has two registers, A and X. The operand of a jump is the number
+/// of instructions to skip; for conditional jumps it has 8 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Instruction {
-    /// Operation: one of the constants of this module.
+    /// Operation: one of the constants in this module.
     pub code: u16,
     /// Number of instructions to skip if the condition holds.
     pub if_true: u8,
@@ -22,7 +22,7 @@ pub struct Instruction {
 
 const _: () = assert!(size_of::<Instruction>() == size_of::<libc::sock_filter>());
 
-/// Makes an unconditional instruction.
+/// Creates an instruction that is not a conditional jump.
 #[must_use]
 pub const fn plain(code: u16, k: u32) -> Instruction {
     Instruction { code, if_true: 0, if_false: 0, k }
@@ -63,7 +63,7 @@ pub const SUBTRACT_X: u16 = (libc::BPF_ALU | libc::BPF_SUB | libc::BPF_X) as u16
 pub const ADD_NUMBER: u16 = (libc::BPF_ALU | libc::BPF_ADD | libc::BPF_K) as u16;
 /// Skips k instructions.
 pub const JUMP: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
-/// Condition: A is k.
+/// Condition: A equals k.
 pub const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
 /// Condition: A is at least k.
 pub const IF_AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
@@ -80,7 +80,8 @@ pub const DROP_ALL: [Instruction; 1] = [plain(RETURN_NUMBER, 0)];
 /// What a socket uses a program for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// The result is the number of bytes of a packet that the socket receives; 0: none (SO_ATTACH_FILTER).
+    /// The result is the number of bytes of a packet that the socket receives; 0 means that the socket does
+    /// not receive the packet (SO_ATTACH_FILTER).
     Filter,
     /// The result is the index of the socket that receives a packet, among the sockets at one address
     /// (SO_ATTACH_REUSEPORT_CBPF).
@@ -102,7 +103,7 @@ impl Purpose {
 
 const PADDING_BYTES: usize = size_of::<*const Instruction>() - size_of::<libc::c_ushort>();
 
-/// The kernel's `sock_fprog`. Its padding is an explicit field, because the kernel copies it with the rest,
+/// The kernel's `sock_fprog`. Its padding is an explicit field, because the kernel also copies the padding,
 /// and valgrind reports uninitialized bytes as an error.
 #[repr(C)]
 struct Program {
@@ -126,8 +127,8 @@ pub fn attach(socket: impl AsFd, purpose: Purpose, program: &[Instruction]) -> i
     let (level, name) = purpose.option();
     let bytes = size_of::<Program>() as libc::socklen_t;
     // SAFETY: the descriptor is open while it is borrowed. The kernel reads `bytes` bytes of `value`, which
-    // is that long, and through `value` it reads `length` instructions of `program`, which lives through the
-    // call. It keeps a copy and writes to neither.
+    // is that long, and through `value` it reads `length` instructions of `program`, which outlives the call.
+    // The kernel keeps a copy and writes to neither.
     let result = unsafe {
         libc::setsockopt(socket.as_fd().as_raw_fd(), level, name, (&raw const value).cast(), bytes)
     };

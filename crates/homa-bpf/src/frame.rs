@@ -18,19 +18,19 @@ pub const IPV6_BYTES: i16 = 40;
 /// Length of a UDP header.
 pub const UDP_BYTES: i16 = 8;
 
-/// First byte of an IPv4 header without options: version 4 and a length of five words.
+/// First byte of an IPv4 header without options: version 4 and a length of five 32-bit words.
 pub const IPV4_PLAIN: u32 = 0x45;
 /// Mask for IPv4's fragment field (more-fragments flag and offset): nonzero in every fragment.
 pub const IPV4_FRAGMENT: u16 = 0x3fff;
 
-/// Returns a 16-bit field of a packet as a load would return it.
+/// Returns the value that a load returns if a 16-bit field of a packet contains this number.
 #[must_use]
 pub fn loaded_u16(number: u16) -> u32 {
     u16::from_ne_bytes(number.to_be_bytes()).into()
 }
 
-/// Jumps to the label unless the frame, which extends from R7 to R8, has this many bytes. The verifier
-/// permits no load beyond the checked length. Overwrites R2.
+/// Jumps to the label unless the frame, which extends from R7 to R8, has at least this many bytes. The
+/// verifier permits no load beyond the checked length. Overwrites R2.
 pub fn need(program: &mut Assembler, bytes: i16, otherwise: Label) {
     program.copy(R2, R7);
     program.add(R2, bytes as u32);

@@ -1,13 +1,13 @@
-//! Programs for the kernel's virtual machine (eBPF) that network devices run on each frame (XDP), without a
-//! compiler and without a library: assembled here, loaded by bpf(2), attached by links.
+//! Programs for the kernel's virtual machine (eBPF) that network devices run on each frame (XDP). No compiler
+//! and no library is needed: programs are assembled here, loaded by bpf(2), and attached by links.
 //!
-//! - [`assembler`]: a program written as calls, one per instruction, with labels for jumps.
+//! - [`assembler`]: writes a program as calls, one per instruction, with labels for jumps.
 //! - [`frame`]: offsets of headers in a frame, and the bounds check that the verifier requires.
-//! - [`map`]: memory shared by programs and processes, and the sockets and cores that frames are redirected
-//!   to.
-//! - [`program`]: loading a program, its name and statistics, and running it on a frame without a device.
-//! - [`link`]: a program attached to a device while a descriptor is open.
-//! - [`attach`]: like [`link`], in the best mode that the device supports, detached on drop.
+//! - [`map`]: memory shared by programs and processes, and the sockets and cores to which frames are
+//!   redirected.
+//! - [`program`]: loads a program, returns its name and statistics, and runs it on a frame without a device.
+//! - [`link`]: attaches a program to a device as long as a descriptor is open.
+//! - [`attach`]: like [`link`], in the best mode that the device supports; detaches on drop.
 //! - [`classic`]: classic BPF programs for sockets, which require no privilege.
 //! - [`xdp`]: results and the context of XDP programs, and the helper that redirects frames.
 //!
@@ -31,14 +31,14 @@
 //! # Design
 //!
 //! - **Programs are assembled instruction by instruction.** This needs no compiler and no object file at run
-//!   time, a program can depend on the configuration, and its tests run it in the kernel
+//!   time, and a program can depend on the configuration. Tests run programs in the kernel
 //!   (`BPF_PROG_TEST_RUN`). Jumps only go forward, so every program ends.
 //! - **Links attach programs** (`BPF_LINK_CREATE`). A link ends with its descriptor, and therefore with the
 //!   process, however the process ends.
 //! - **System calls are in one file** (`sys`). The other files declare the structures of their commands; each
 //!   `unsafe` block says what the kernel reads and writes.
-//! - **Kinds of maps and programs are those that XDP needs.** Map keys are 32-bit numbers; a map of any other
-//!   shape is refused with EINVAL before the kernel copies a key or a value.
+//! - **The supported kinds of maps and programs are those that XDP needs.** Map keys are 32-bit numbers; a
+//!   map of any other shape is refused with EINVAL before the kernel copies a key or a value.
 //!
 //! XDP requires Linux 5.11 and the capabilities CAP_BPF and CAP_NET_ADMIN; [`classic`] requires neither.
 

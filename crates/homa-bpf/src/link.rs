@@ -1,4 +1,4 @@
-//! Links: each attaches a program to a device while any process has a descriptor of the link.
+//! Links. A link attaches a program to a device as long as any process has a descriptor of the link.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -18,9 +18,9 @@ const FLAG_NATIVE: u32 = 1 << 2;
 /// Where an attached program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// In the device's driver, before the kernel has made a packet of the frame.
+    /// In the device's driver, before the kernel has turned the frame into a packet.
     Native,
-    /// In the kernel's receive path: any device, any MTU.
+    /// In the kernel's receive path. Supports any device and any MTU.
     Generic,
 }
 
@@ -43,8 +43,8 @@ struct Create {
     flags: u32,
 }
 
-/// `struct bpf_link_info` with the fields of XDP. Other kinds of links have other fields there, some of which
-/// are pointers that the kernel writes to. The kernel writes nothing where they are zero.
+/// `struct bpf_link_info` with the fields for XDP. Other kinds of links have other fields in their place,
+/// some of which are pointers that the kernel writes to. The kernel writes nothing if they are zero.
 #[repr(C)]
 #[derive(Default)]
 struct Info {
@@ -56,10 +56,10 @@ struct Info {
     rest: [u32; 15],
 }
 
-/// Attaches a program to a device while the returned descriptor is open.
+/// Attaches a program to a device for as long as the returned descriptor is open.
 ///
 /// # Errors
-/// The error of the kernel; EBUSY or EEXIST if the device has another program.
+/// The error of the kernel; EBUSY or EEXIST if the device already has a program.
 pub fn attach(program: BorrowedFd<'_>, device: u32, place: Place) -> io::Result<OwnedFd> {
     let mut attribute =
         Create { program: program.as_raw_fd() as u32, device, attach_kind: ATTACH_XDP, flags: place.flag() };
@@ -67,8 +67,8 @@ pub fn attach(program: BorrowedFd<'_>, device: u32, place: Place) -> io::Result<
     unsafe { open(CREATE, &mut attribute) }
 }
 
-/// Returns the link that attaches this program to this device, no matter which process has it; `None` if
-/// there is none.
+/// Returns the link that attaches this program to this device, no matter which process holds it; `None` if
+/// there is no such link.
 ///
 /// # Errors
 /// The error of the kernel; requires CAP_SYS_ADMIN.
@@ -82,7 +82,7 @@ pub fn find(program: u32, device: u32) -> io::Result<Option<OwnedFd>> {
             result => result?,
         };
         next.id = next.next_id;
-        // SAFETY: the command is the one for links. A link that has gone in the meantime is skipped.
+        // SAFETY: the command is the one for links. A link that has disappeared in the meantime is skipped.
         let Ok(link) = (unsafe { by_id(BY_ID, next.id) }) else { continue };
         let mut info = Info::default();
         // SAFETY: the structure begins like the kernel's structure for links. It is all zeroes, so any
@@ -95,12 +95,12 @@ pub fn find(program: u32, device: u32) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Detaches the program from its device, no matter which process has the link.
+/// Detaches the program from its device, no matter which process holds the link.
 ///
 /// # Errors
 /// The error of the kernel.
 pub fn detach(link: BorrowedFd<'_>) -> io::Result<()> {
     let mut attribute: u32 = link.as_raw_fd() as u32;
-    // SAFETY: BPF_LINK_DETACH reads only the link fd, which `attribute` holds.
+    // SAFETY: BPF_LINK_DETACH reads only the descriptor of the link, which is in `attribute`.
     unsafe { call(DETACH, &mut attribute) }.map(|_| ())
 }

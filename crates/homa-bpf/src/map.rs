@@ -11,10 +11,10 @@ const LOOK_UP: libc::c_int = 1;
 const UPDATE: libc::c_int = 2;
 const BY_ID: libc::c_int = 14;
 
-/// The contents of a map. Keys are indices starting at 0.
+/// The kind of a map, which determines its values. Keys are indices starting at 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapKind {
-    /// Values that all programs and processes share; the first value begins a page.
+    /// Values shared by all programs and processes. The first value is at the start of a page.
     Array,
     /// Like `Array`, with separate values for each core.
     ArrayPerCore,
@@ -34,14 +34,14 @@ impl MapKind {
         }
     }
 
-    /// All kinds. The kernel has others, whose keys and values may be of any length.
+    /// All kinds. The kernel has other kinds, whose keys and values may have any length.
     const ALL: [MapKind; 4] = [MapKind::Array, MapKind::ArrayPerCore, MapKind::Cores, MapKind::Sockets];
 }
 
-/// Length of all keys.
+/// Length of a key.
 const KEY_BYTES: u32 = 4;
 
-/// A map that can be mapped into a process; its values are aligned for that.
+/// Flag for a map that can be mapped into a process; its values are aligned accordingly.
 const MAPPABLE: u32 = 1 << 10;
 
 #[repr(C)]
@@ -66,7 +66,7 @@ struct Element {
     flags: u64,
 }
 
-/// The beginning of `struct bpf_map_info`, up to the name.
+/// The start of `struct bpf_map_info`, up to the name.
 #[repr(C)]
 #[derive(Default)]
 struct Info {
@@ -155,13 +155,13 @@ pub fn get(map: BorrowedFd<'_>, key: u32) -> io::Result<Vec<u8>> {
     Ok(value)
 }
 
-/// Returns the number of possible cores of the machine, for which the kernel keeps values.
+/// Returns the number of possible cores of the machine. The kernel keeps a value for each of them.
 fn possible_cores() -> io::Result<usize> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
     last_core(&text).map(|last| last + 1).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Returns the last core of a list in the kernel's format.
+/// Returns the last core in a list in the kernel's format.
 fn last_core(list: &str) -> Option<usize> {
     list.trim().rsplit([',', '-']).next()?.parse().ok()
 }

@@ -1,6 +1,6 @@
 //! Names of maps and programs.
 
-/// Maximum bytes of an object's name, including the terminating zero.
+/// Maximum length of an object's name in bytes, including the terminating zero.
 const NAME_BYTES: usize = 16;
 
 /// The name of a map or program, shown by tools that list them: at most 15 letters, digits or underscores.
@@ -9,7 +9,7 @@ const NAME_BYTES: usize = 16;
 pub struct Name([u8; NAME_BYTES]);
 
 impl Name {
-    /// Makes a name.
+    /// Creates a name.
     ///
     /// # Panics
     /// The name has more than 15 bytes; in a constant this is a compile-time error.

@@ -1,4 +1,4 @@
-//! Programs: loading, running on a frame, and querying properties.
+//! Loads programs, runs them on a frame, and queries their properties.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -12,23 +12,23 @@ const BY_ID: libc::c_int = 13;
 const ENABLE_STATISTICS: libc::c_int = 32;
 const KIND_XDP: u32 = 6;
 
-/// Buffer size for the verifier's log of a rejected program.
+/// Size of the buffer for the verifier's log of a rejected program.
 const LOG_BYTES: usize = 64 << 10;
 
-/// Maximum number of a program's maps that are listed.
+/// Maximum number of a program's maps that are returned.
 const MAPS_MAX: usize = 8;
 
 /// Where a program is to be attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttachPoint {
-    /// To a device.
+    /// A device.
     Device,
-    /// To an entry of a map of cores. It runs on that core, for the frames redirected to it.
+    /// An entry in a map of cores. The program runs on that core, for the frames redirected to it.
     Core,
 }
 
 impl AttachPoint {
-    /// Returns the kernel's number of the expected attachment.
+    /// Returns the kernel's number for the expected attachment.
     fn number(self) -> u32 {
         match self {
             AttachPoint::Device => 37,
@@ -54,8 +54,8 @@ struct Load {
     attach_kind: u32,
 }
 
-/// `struct bpf_prog_info` up to the number of runs. Fields that are not read stay 0, including lengths, so
-/// the kernel follows no pointer but `maps`.
+/// `struct bpf_prog_info` up to the number of runs. All fields that are not read stay 0, including lengths,
+/// so the kernel follows no pointer except `maps`.
 #[repr(C)]
 #[derive(Default)]
 struct Info {
@@ -103,8 +103,8 @@ pub struct ProgramInfo {
 /// Loads an XDP program.
 ///
 /// # Errors
-/// The error of the kernel. If the verifier rejects the program, it includes the last line of the verifier's
-/// log.
+/// The error of the kernel. If the verifier rejects the program, the error includes the last line of the
+/// verifier's log.
 pub fn load(name: Name, program: &[Instruction], attach_point: AttachPoint) -> io::Result<OwnedFd> {
     let mut attribute = Load {
         kind: KIND_XDP,
@@ -135,7 +135,7 @@ pub fn load(name: Name, program: &[Instruction], attach_point: AttachPoint) -> i
     let end = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
     let log = String::from_utf8_lossy(&log[..end]);
     let last = log.lines().rev().find(|line| !line.is_empty() && !line.starts_with("processed"));
-    // Without a log, the verifier never saw the program: the kernel does not support this kind.
+    // If there is no log, the verifier never saw the program: the kernel does not support this kind.
     let with = |last| io::Error::new(error.kind(), format!("{error}; the verifier says: {last}"));
     Err(last.map(with).unwrap_or(error))
 }
@@ -177,12 +177,12 @@ pub fn info(program: BorrowedFd<'_>) -> io::Result<ProgramInfo> {
 /// The error of the kernel; requires CAP_SYS_ADMIN.
 pub fn enable_statistics() -> io::Result<OwnedFd> {
     let mut run_time: u32 = 0;
-    // SAFETY: BPF_ENABLE_STATS reads only the statistics type, which `run_time` holds.
+    // SAFETY: BPF_ENABLE_STATS reads only the statistics type, which is in `run_time`.
     unsafe { open(ENABLE_STATISTICS, &mut run_time) }
 }
 
-/// Runs a loaded program on a frame `times` times without a device. Returns the last result and the mean time
-/// of a run in nanoseconds.
+/// Runs a loaded program `times` times on a frame, without a device. Returns the last result and the mean
+/// duration of a run in nanoseconds.
 ///
 /// # Errors
 /// The error of the kernel.
@@ -212,7 +212,7 @@ pub fn test_run_times(program: BorrowedFd<'_>, frame: &[u8], times: u32) -> io::
     Ok((attribute.result, attribute.duration_ns))
 }
 
-/// Runs a loaded program on a frame once without a device and returns its result.
+/// Runs a loaded program once on a frame, without a device, and returns its result.
 ///
 /// # Errors
 /// The error of the kernel.
@@ -220,7 +220,7 @@ pub fn test_run(program: BorrowedFd<'_>, frame: &[u8]) -> io::Result<u32> {
     Ok(test_run_times(program, frame, 1)?.0)
 }
 
-/// Returns a program's descriptor in the format of a value in a map of cores.
+/// Returns a program's descriptor in the format used for values in a map of cores.
 pub fn descriptor(program: BorrowedFd<'_>) -> [u8; 4] {
     program.as_raw_fd().to_ne_bytes()
 }

@@ -1,4 +1,4 @@
-//! The system call bpf(2), and the commands shared by maps, programs and links.
+//! The system call bpf(2), and the commands that maps, programs and links share.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -29,7 +29,7 @@ pub(crate) fn address<T: ?Sized>(of: *const T) -> u64 {
 ///
 /// # Safety
 /// `T` is the attribute structure of the command, without padding. Its pointers point to memory of the
-/// lengths given with them, which the kernel may read, and may write if the command does.
+/// lengths given with them. The kernel may read this memory, and may write to it if the command does so.
 pub(crate) unsafe fn call<T>(command: libc::c_int, attribute: &mut T) -> io::Result<libc::c_int> {
     // SAFETY: the kernel reads and writes `size_of::<T>()` bytes of the attribute, which is that long. By
     // this function's contract, its pointers point to memory of the lengths given with them.
@@ -40,9 +40,9 @@ pub(crate) unsafe fn call<T>(command: libc::c_int, attribute: &mut T) -> io::Res
 /// Like [`call`], for commands whose result is a new descriptor.
 ///
 /// # Safety
-/// The requirements of [`call`]. In addition, the command must return a descriptor.
+/// The requirements are those of [`call`]. In addition, the command must return a descriptor.
 pub(crate) unsafe fn open<T>(command: libc::c_int, attribute: &mut T) -> io::Result<OwnedFd> {
-    // SAFETY: this function requires of its caller what `call` requires.
+    // SAFETY: this function has the same requirements as `call`.
     let descriptor = unsafe { call(command, attribute) }?;
     // SAFETY: by this function's contract the result is a descriptor. The kernel has just opened it, and it
     // has no other owner.
@@ -52,24 +52,24 @@ pub(crate) unsafe fn open<T>(command: libc::c_int, attribute: &mut T) -> io::Res
 /// Opens the object with this ID, using the command for its kind.
 ///
 /// # Safety
-/// The command returns a descriptor for an ID.
+/// The command takes an ID and returns a descriptor.
 pub(crate) unsafe fn by_id(command: libc::c_int, id: u32) -> io::Result<OwnedFd> {
     let mut attribute = ObjectById { id, next_id: 0, open_flags: 0 };
-    // SAFETY: all commands that return a descriptor for an ID have this attribute, which has no pointers.
+    // SAFETY: all commands that return a descriptor for an ID use this attribute, which has no pointers.
     unsafe { open(command, &mut attribute) }
 }
 
 /// Fills in the kernel's information about an object.
 ///
 /// # Safety
-/// `T` begins like the kernel's structure for this kind of object, and any bytes are valid for it. Lengths in
-/// it are those of the memory that its pointers point to.
+/// `T` begins like the kernel's structure for this kind of object, and any bytes are valid for it. The
+/// lengths in it are those of the memory that its pointers point to.
 pub(crate) unsafe fn object_info<T>(object: BorrowedFd<'_>, info: &mut T) -> io::Result<()> {
     let object = object.as_raw_fd() as u32;
     let mut attribute =
         ObjectInfo { object, info_bytes: size_of::<T>() as u32, info: address(&raw mut *info) };
     // SAFETY: the kernel writes at most `info_bytes` to `info`, which is that long and outlives the call. By
-    // this function's contract, pointers in `info` point to memory of the lengths in it.
+    // this function's contract, the pointers in `info` point to memory of the lengths given with them.
     unsafe { call(OBJECT_INFO, &mut attribute) }.map(|_| ())
 }
 

@@ -1,4 +1,4 @@
-//! Maps and programs in the kernel (as root).
+//! Tests maps and programs in the kernel (as root).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -11,7 +11,7 @@ use homa_bpf::{Name, is_no_permission};
 
 const NAME: Name = Name::new("homa_bpf_test");
 
-/// Returns the value, or prints why the test is skipped.
+/// Returns the value, or `None` after printing why the test is skipped.
 fn allowed<T>(result: io::Result<T>) -> Option<T> {
     match result {
         Err(error) if is_no_permission(&error) => {
@@ -55,7 +55,7 @@ fn values_of_another_length_and_descriptors_of_no_map_are_refused() {
 #[test]
 fn a_program_that_the_verifier_refuses_is_an_error_with_its_reason() {
     let mut program = Assembler::default();
-    // R0 was never written.
+    // The verifier rejects this program because R0 was never written.
     program.exit();
     match program::load(NAME, &program.finish(), AttachPoint::Device) {
         Err(error) if is_no_permission(&error) => {

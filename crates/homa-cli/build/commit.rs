@@ -1,4 +1,4 @@
-//! The commit from which the command is built.
+//! Determines the commit from which the command is built.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,9 +12,9 @@ const DIGITS: usize = 7;
 pub struct GitState {
     /// The short hash, followed by `-dirty` if tracked files differ from the commit.
     pub commit: String,
-    /// Files of git, at least one of which changes whenever the checked-out commit changes. Uncommitted edits
-    /// change none of them, so an edit does not rerun the build script. `-dirty` reflects the state at its
-    /// last run.
+    /// Files of git. Whenever the checked-out commit changes, at least one of them changes. Uncommitted edits
+    /// change none of them, so an edit does not rerun the build script, and `-dirty` reflects the state when
+    /// the script last ran.
     pub watched: Vec<PathBuf>,
 }
 
@@ -41,15 +41,15 @@ pub fn of_package(directory: &Path) -> Option<String> {
 }
 
 /// Returns the checked-out commit of the git repository that tracks the crate. Returns `None` outside a
-/// repository, without git, or if git refuses to read a repository of another user.
+/// repository, if git is missing, or if git refuses to read another user's repository.
 pub fn of_git(directory: &Path) -> Option<GitState> {
-    // A tarball may have been unpacked inside an unrelated repository, whose commit says nothing about this
-    // source.
+    // A tarball may have been unpacked inside an unrelated repository, whose commit would be meaningless for
+    // this source.
     git(directory, &["ls-files", "--error-unmatch", "Cargo.toml"])?;
     let abbreviation = format!("--abbrev={DIGITS}");
-    // No tag matches, so the result is only the hash.
+    // No tag matches, so only the hash is printed.
     let commit = git(directory, &["describe", "--always", "--dirty", "--exclude=*", &abbreviation])?;
-    // The log of HEAD grows with each change of HEAD. If logs are disabled, either the branch's file or the
+    // The log of HEAD grows each time HEAD changes. If logs are disabled, either the branch's file or the
     // packed references change.
     let mut names = vec!["HEAD".to_owned(), "logs/HEAD".to_owned(), "packed-refs".to_owned()];
     names.extend(git(directory, &["symbolic-ref", "-q", "HEAD"]));
@@ -59,9 +59,9 @@ pub fn of_git(directory: &Path) -> Option<GitState> {
     Some(GitState { commit, watched })
 }
 
-/// Returns the output of a git command without the line end, or `None` if the command fails.
+/// Returns the output of a git command without the final newline, or `None` if the command fails.
 fn git(directory: &Path, words: &[&str]) -> Option<String> {
-    // A build must not write git's index, because another command may hold it.
+    // A build must not write git's index, because another command may have locked it.
     let mut command = Command::new("git");
     command.current_dir(directory).env("GIT_OPTIONAL_LOCKS", "0").args(words);
     let output = command.output().ok().filter(|output| output.status.success())?;

@@ -1,4 +1,4 @@
-//! Sets the text of `homa --version`: the version and the commit. It needs no other crate.
+//! Sets the text of `homa --version`: the version and the commit. Needs no other crate.
 
 mod commit;
 
@@ -11,7 +11,7 @@ use commit::{of_git, of_package, of_variable};
 const UNKNOWN: &str = "unknown commit";
 
 fn main() {
-    // Cargo reruns a build script after any change to the crate, unless the script names its dependencies.
+    // By default, Cargo reruns a build script after any change to the crate, so name its dependencies.
     println!("cargo::rerun-if-changed=build");
     println!("cargo::rerun-if-env-changed=HOMA_COMMIT");
     let directory = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());

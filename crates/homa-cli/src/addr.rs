@@ -4,7 +4,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 
 use anyhow::{Context, Result, anyhow};
 
-/// Resolves `HOST[:PORT]` with a default port. An IPv6 address with a port must be in brackets.
+/// Resolves `HOST[:PORT]`, with a default port. If an IPv6 address has a port, it must be in brackets.
 pub fn resolve(text: &str, default_port: u16) -> Result<SocketAddr> {
     let bare: Result<std::net::IpAddr, _> = text.trim_start_matches('[').trim_end_matches(']').parse();
     if let Ok(ip) = bare {

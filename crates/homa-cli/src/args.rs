@@ -97,7 +97,7 @@ impl Cli {
     }
 }
 
-/// Reduces clap's error to one line: its first paragraph, and the tip if there is one.
+/// Reduces clap's error to one line: its first paragraph, followed by the tip if there is one.
 pub fn one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let mut paragraphs = text.split("\n\n").map(|paragraph| {

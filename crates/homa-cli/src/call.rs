@@ -82,7 +82,7 @@ pub struct CallArgs {
 /// Bytes of the default request.
 const DEFAULT_SIZE: u32 = 100;
 
-/// Maximum bytes of a response. If the request is larger, its length is the limit.
+/// Maximum length of a response in bytes. If the request is longer, its length is the limit.
 const MAX_ANSWER: u32 = 64 << 20;
 
 #[derive(Serialize)]
@@ -93,7 +93,7 @@ struct CallJson<'a> {
     response_bytes: usize,
     same_as_request: bool,
     time_us: f64,
-    /// The response, if it is text and was not saved.
+    /// The response, if it is text and was not saved to a file.
     text: Option<&'a str>,
     output: Option<&'a Path>,
     /// Present only with --metrics.
@@ -193,12 +193,12 @@ fn call(args: &CallArgs, to: ServerAddr, request: &Bytes) -> Result<CallOutcome>
     let deadline = Duration::try_from_secs_f64(args.deadline)?;
     let mut bind = client_bind(args.driver, to.host.ip(), 0);
     if args.interface.is_some() {
-        // Bind to the address of the device, which may differ from that of the route.
+        // The driver binds to the address of the device, which may differ from the route's source address.
         bind.set_ip(if bind.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() });
     }
     let length = u32::try_from(request.len()).ok().filter(|&length| length <= i32::MAX as u32);
     let length = length.context("the request is longer than a Homa message can be: 2147483647 bytes")?;
-    // A single call benefits from polling while it waits, and occupies a processor only for that time.
+    // A single call benefits from polling while it waits, and occupies a processor only while it lasts.
     let poll = Duration::from_millis(1);
     let mut config = host_config(args.driver, bind, length.max(MAX_ANSWER), poll);
     config.protocol.link_mbps = args.link_mbps;

@@ -1,4 +1,4 @@
-//! Command-line options whose values are the variants of a library's enum.
+//! Command-line options whose values are the variants of an enum in a library.
 
 use std::str::FromStr;
 
@@ -16,7 +16,7 @@ impl<T> Choice for T where
 {
 }
 
-/// Returns a parser of the variants' names. Help and errors list the names with their documentation.
+/// Returns a parser for the variants' names. Help and error texts list the names with their documentation.
 pub fn choice<T: Choice + Send + Sync>() -> impl TypedValueParser<Value = T> {
     let value = |&variant: &T| {
         let help = variant.get_documentation().unwrap_or_default();

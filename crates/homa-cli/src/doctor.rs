@@ -1,5 +1,5 @@
 //! `homa doctor`: checks this host's settings for causes of tail latency, and probes whether the network
-//! keeps priorities.
+//! preserves priorities.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -33,7 +33,7 @@ use clap::error::ErrorKind;
 use args::{Cli, Command};
 use homa_report::output;
 
-/// Exit code of a bench that ran to its end, but in which some RPC was not answered exactly once and
+/// Exit code of a bench that ran to completion, but in which some RPC was not answered exactly once and
 /// correctly.
 const UNCLEAN: u8 = 1;
 
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints help and version on standard output, and errors in one line on standard error.
+/// Prints help and version on standard output, and errors as one line on standard error.
 fn refuse(error: &clap::Error) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {

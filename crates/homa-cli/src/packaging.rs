@@ -1,5 +1,5 @@
-//! `homa packaging`: generates a package's man pages and shell completions from the definition of the command
-//! line.
+//! `homa packaging`: generates man pages and shell completions for a package from the definition of the
+//! command line.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ pub fn run(args: &PackagingArgs) -> Result<()> {
     let (man, completions) = (args.directory.join("man"), args.directory.join("completions"));
     make_directory(&man)?;
     make_directory(&completions)?;
-    // Otherwise each page would list `help` as a command, although `--help` is among the options.
+    // Without this, each page would list `help` as a command, although `--help` is among the options.
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
     write_pages(&command, &man)?;
@@ -49,7 +49,7 @@ fn write_pages(command: &Command, directory: &Path) -> Result<()> {
     for subcommand in command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()) {
         write_pages(subcommand, directory)?;
     }
-    // clap writes an empty date without quotes, and the next field would then take its place.
+    // clap writes an empty date without quotes, and the next field would then be taken for the date.
     let man = Man::new(command.clone())
         .date(" ")
         .source(concat!("homa ", env!("CARGO_PKG_VERSION")))
@@ -58,10 +58,10 @@ fn write_pages(command: &Command, directory: &Path) -> Result<()> {
     file.write(&page(&man, command).context("cannot render a man page")?)
 }
 
-/// Returns clap's page, with the line breaks of the examples preserved.
+/// Returns the page that clap generates, with the line breaks of the examples preserved.
 fn page(man: &Man, command: &Command) -> Result<Vec<u8>> {
     let text = String::from_utf8(sections(man, command)?).context("the page is not UTF-8")?;
-    // Each section begins with the macros that are defined in the first line of a page.
+    // Each section begins with macros, which are defined in the first line of a page; drop the repetitions.
     let macros = text.split(".TH").next().unwrap_or_default();
     Ok(format!("{macros}{}", text.replace(macros, "")).into_bytes())
 }
@@ -99,7 +99,7 @@ fn examples(text: &str) -> Roff {
         match (line.is_empty(), is_example) {
             (true, _) => roff.control("PP", []),
             (false, true) => roff.text([roman(line)]),
-            // A sentence that starts a line in `--help` also starts a line of the page.
+            // A sentence that starts a line in `--help` also starts a line in the man page.
             (false, false) => roff.text([roman(line)]).control("br", []),
         };
     }
@@ -109,7 +109,7 @@ fn examples(text: &str) -> Roff {
     roff
 }
 
-/// Returns the command without hidden parts, which completions would otherwise offer.
+/// Returns the command without its hidden parts, which completions would otherwise offer.
 fn shown(command: &Command) -> Command {
     let mut copy = Command::new(command.get_name().to_owned())
         .disable_help_flag(true)

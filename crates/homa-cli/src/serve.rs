@@ -151,7 +151,7 @@ struct Summary {
     metrics: HostReport,
 }
 
-/// Number of requests handled for each protocol; `None` for a protocol that was not served.
+/// Number of requests handled for each protocol; `None` for protocols that were not served.
 #[derive(Serialize)]
 struct RequestCounts {
     homa: Option<u64>,
@@ -161,7 +161,7 @@ struct RequestCounts {
     udp: Option<u64>,
 }
 
-/// Serves until a signal arrives or standard input is closed.
+/// Serves requests until a signal arrives or standard input is closed.
 pub fn run(args: &ServeArgs) -> Result<()> {
     let with_homa = args.protocol.contains(&Protocol::Homa);
     ensure!(
@@ -196,7 +196,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     }
 }
 
-/// Prints a report on standard error, for use when standard output is reserved for JSON.
+/// Prints a report on standard error; used when standard output is reserved for JSON.
 fn note(report: Report) -> Result<()> {
     writeln!(io::stderr(), "{report}").context("cannot write to standard error")
 }
@@ -221,7 +221,7 @@ impl End {
     fn wait(self) {
         match self {
             End::Stdin => {
-                // A read error is treated like the end of input.
+                // A read error is treated as the end of input.
                 let _ = io::stdin().read_to_end(&mut Vec::new());
             }
             End::Signal(mut signals) => {

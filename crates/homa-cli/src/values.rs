@@ -1,5 +1,5 @@
-//! Parsers of option values that several commands share. Their errors are parts of a sentence that clap
-//! completes with the option and the text.
+//! Parsers of option values that several commands share. Their error texts complete a sentence that clap
+//! starts with the option and the value.
 
 use homa_bench::server::DEFAULT_POLL;
 use homa_bench::workloads::Truncation;
@@ -23,8 +23,8 @@ pub fn queues(text: &str) -> Result<Queues, String> {
 
 /// The default polling time of a thread, in microseconds, for help texts.
 pub const DEFAULT_POLL_US: u64 = DEFAULT_POLL.as_micros() as u64;
-/// Maximum polling time. With a longer one, the threads of an idle protocol would disturb the protocol whose
-/// turn it is.
+/// Maximum polling time. With a longer time, the threads of an idle protocol would disturb the protocol that
+/// is being measured.
 const MAX_POLL_US: u64 = 10_000;
 /// Maximum message length: lengths on the wire have 32 bits, and some peers treat them as signed.
 const MAX_MESSAGE: u32 = i32::MAX as u32;

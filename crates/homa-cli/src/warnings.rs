@@ -1,6 +1,6 @@
 //! Prints the libraries' warnings on standard error, in the format of this command's messages.
 //!
-//! This is a custom subscriber, because the few warnings need only one line each: no spans, no filters, no
+//! This is a custom subscriber, because the few warnings need only one line each, without spans, filters or
 //! times.
 
 use std::fmt::{self, Write};
@@ -11,7 +11,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 /// Starts printing warnings and errors.
 pub fn print() {
-    // A second subscriber is rejected, and the first one continues to print.
+    // A second subscriber is rejected, and the first one stays in use.
     let _ = tracing::subscriber::set_global_default(Warnings);
 }
 
@@ -19,7 +19,7 @@ struct Warnings;
 
 impl Subscriber for Warnings {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        // Warnings of other libraries do not concern the user.
+        // Warnings from other libraries do not concern the user.
         *metadata.level() <= Level::WARN && metadata.target().starts_with("homa")
     }
 
@@ -51,7 +51,7 @@ struct Line {
 
 impl Visit for Line {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = match field.name() {
             "message" => write!(self.message, "{value:?}"),
             name => write!(self.fields, "; {name}: {value:?}"),

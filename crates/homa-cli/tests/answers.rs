@@ -10,7 +10,7 @@ fn trace(words: &[&str]) -> Output {
     run(["trace"].iter().chain(words).copied())
 }
 
-/// Returns the traces of a simulated rack, created once: W4 at 80 % between 8 hosts, as RPCs.
+/// Returns the traces of a simulated rack, created only once: W4 at 80 % load between 8 hosts, as RPCs.
 fn simulated() -> &'static str {
     static TRACES: OnceLock<Scratch> = OnceLock::new();
     TRACES
@@ -28,7 +28,7 @@ fn simulated() -> &'static str {
         .expect("a path of characters")
 }
 
-/// Returns the JSON results of a command for the simulated rack.
+/// Returns the JSON result of a command for the simulated rack.
 fn found(words: &[&str]) -> Value {
     let output = trace(&[words, &["--json", "-", simulated()]].concat());
     assert!(output.status.success(), "{words:?}: {}", stderr(&output));
@@ -64,7 +64,7 @@ fn bytes_of_a_simulated_rack_are_kept() {
         bytes.map(|bytes| bytes.as_u64().expect("bytes")).sum()
     };
     let (out, came, good) = (sum("out_bytes"), sum("in_bytes"), sum("goodput_bytes"));
-    // Only packets in flight at the end are missing.
+    // Only packets in flight at the end of the traces are missing.
     assert!(came <= out && came > out / 10 * 9, "{came} of {out}");
     assert!(good < came && good > came / 10 * 8, "{good} of {came}");
 }
@@ -117,7 +117,8 @@ fn grants_of_a_simulated_rack_are_told() {
     assert!(first["sizes"].as_array().is_some_and(|sizes| !sizes.is_empty()));
     let bytes = found(&["rtt-bytes", "--rate", "10gbit"]);
     let path = &bytes["paths"][0];
-    // A round trip of a full packet and a grant through one switch takes longer than the packet alone.
+    // A round trip consists of a full packet and a grant through one switch, so it takes longer than the
+    // packet.
     assert!(path["round_ns"]["p0"].as_i64() > Some(2_000), "{path}");
     assert!(
         path["rtt_bytes"].as_u64() > Some(2_000) && path["line"]["ns_per_byte"].as_f64() > Some(0.8),

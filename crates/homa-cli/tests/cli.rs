@@ -21,12 +21,12 @@ fn run(words: &[&str]) -> Output {
     homa(words).output().expect("the binary runs")
 }
 
-/// Checks a refusal like [`assert_output_refused`].
+/// Checks that a command is refused, like [`assert_output_refused`].
 fn assert_refused(words: &[&str], part: &str) {
     assert_output_refused(words, &run(words), part);
 }
 
-/// A running `homa serve` that is ended with the test.
+/// A running `homa serve` that ends with the test.
 struct Serve {
     process: Child,
     /// The stream on which the server prints its addresses.
@@ -47,7 +47,7 @@ impl Serve {
         Serve::spawn(command, false)
     }
 
-    /// Starts a Homa server on any free port. It is ended by a signal, as by a user.
+    /// Starts a Homa server on any free port. A signal ends it, as a user would.
     fn until_a_signal(words: &[&str]) -> Serve {
         let mut command = homa(&["serve", "--bind", "127.0.0.1:0", "--protocol", "homa"]);
         let json = words.contains(&"--json");
@@ -96,7 +96,7 @@ impl Serve {
     }
 
     /// Starts a server with the same port number for both protocols, as `--servers` expects. If another
-    /// program takes the number between the search and the bind, tries another number.
+    /// program takes the port between the search and the bind, tries another port.
     fn on_one_number(words: &[&str]) -> (Serve, String) {
         for _ in 0..50 {
             let free = TcpListener::bind("127.0.0.1:0").expect("any port");
@@ -135,7 +135,7 @@ fn check_results(results: &Value, protocols: &[&str]) {
         for counter in ["errors", "lost", "duplicated"] {
             assert_eq!(run[counter], 0, "{counter}: {run}");
         }
-        // On a busy machine, a run whose threads were not scheduled has measured nothing.
+        // On a busy machine, a run whose threads were not scheduled measures nothing.
         let has_measured = run["rpcs"].as_u64().expect("a count") > 0;
         assert_eq!(run["achieved_gbps"].as_f64().expect("a rate") > 0.0, has_measured, "{run}");
         for field in ["cpu_busy", "slowdown_mean"] {
@@ -217,8 +217,8 @@ fn a_bad_workload_file_names_its_line() {
 
 #[test]
 fn an_unreachable_server_is_one_line() {
-    // The port is bound, so that no other program takes it. It never answers over TCP, and its UDP
-    // counterpart refuses.
+    // The port is bound, so that no other program takes it. It never answers over TCP, and the UDP port with
+    // the same number refuses packets.
     let silent = UdpSocket::bind("127.0.0.1:0").expect("any port");
     let mute = silent.local_addr().expect("bound").to_string();
     let nobody = {
@@ -414,7 +414,7 @@ fn the_limits_are_a_table_and_json_with_stable_names() {
 #[test]
 fn limits_are_judged_by_the_targets_of_a_file() {
     let scratch = Scratch::new("targets");
-    // Bounds that every machine meets, and one that no machine meets.
+    // Bounds that every machine satisfies, and one that no machine does.
     let targets = "\
 [[target]]
 name = \"max_gbps_w1\"
@@ -451,7 +451,7 @@ floor = 0.000001
     assert_eq!(verdict("comparisons", "rpcs_per_s_32"), "goal");
     assert_eq!(verdict("comparisons", "rtt_polling_p99_us"), "below_floor");
     assert_eq!(verdict("figures", "rpcs_32_over_bare"), "reached");
-    // The row was not requested.
+    // This row was not requested.
     assert!(results["comparisons"].as_array().expect("rows").iter().all(|row| row["name"] != "gbps_1mb"));
     let table = stderr(&output);
     for part in ["below floor", "goal 0.00", "W1 max, Gbit/s"] {
@@ -475,8 +475,7 @@ floor = 0.000001
 
 #[test]
 fn limits_without_root_say_what_they_leave_out() {
-    // Runs the command as an unprivileged user. If the test itself is unprivileged, that is the test's own
-    // user.
+    // Run the command as an unprivileged user: if the test itself is unprivileged, as the same user.
     let words =
         ["bench", "limits", "--quick", "--slice-ms", "1", "--driver", "raw", "--protocol", "homa,tcp"];
     let words = [&words[..], &["--json", "/dev/null"]].concat();
@@ -618,8 +617,7 @@ fn a_server_of_the_bench_ends_with_its_input_and_says_what_it_served() {
     assert_eq!(server.process.wait().expect("a child").code(), Some(0));
 }
 
-/// Returns a result with a round-trip time. A call with a retransmission does not measure one, so it is
-/// repeated.
+/// Returns a result with a round-trip time. A call with a retransmission yields none, so it is repeated.
 fn call_that_measures(server: &str, link: &[&str]) -> Value {
     for _ in 0..20 {
         let output = run(&[&["call", server, "--size", "200000", "--json", "--metrics"], link].concat());
@@ -637,7 +635,7 @@ fn call_that_measures(server: &str, link: &[&str]) -> Value {
 #[test]
 fn the_metrics_of_a_call_show_what_was_measured_and_chosen() {
     let server = Serve::start(&["--bind", "127.0.0.1:0", "--protocol", "homa"]);
-    // On a slow link, a round trip contains few bytes. Without the option no value is derived, since the
+    // On a slow link, few bytes are sent in a round trip. Without the option no value is derived, since the
     // loopback device reports no speed.
     for (link, chosen) in [(&["--link-mbps", "10"][..], 500..40_000), (&[], 40_000..40_001)] {
         let result = call_that_measures(&server.homa, link);
@@ -736,7 +734,7 @@ fn a_server_writes_its_trace_on_a_signal_when_it_froze_and_at_its_end() {
     assert_eq!(end.node.name, addr.split('/').next().expect("an address"));
 }
 
-/// Waits until a file exists completely.
+/// Waits until a file exists and is complete.
 fn wait_for(scratch: &Scratch, name: &str) {
     let begin = Instant::now();
     while !scratch.0.join(name).exists() {

@@ -1,4 +1,4 @@
-//! Tests `homa decode` from the user's point of view, with small captures that are created here.
+//! Tests `homa decode` from the user's point of view, with small captures created by the tests.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -64,7 +64,7 @@ fn lines(bytes: &[u8]) -> Vec<String> {
     String::from_utf8(bytes.to_vec()).expect("text").lines().map(str::to_owned).collect()
 }
 
-/// Makes a classic pcap file of raw IP packets, one millisecond apart.
+/// Builds a classic pcap file of raw IP packets, one millisecond apart.
 pub fn pcap(packets: &[Vec<u8>]) -> Vec<u8> {
     let mut file = Vec::new();
     for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 101] {
@@ -97,7 +97,7 @@ pub fn udp(from_port: u16, to_port: u16, payload: &[u8]) -> Vec<u8> {
     ipv4(17, 0xe0, 1, 2, &datagram)
 }
 
-/// Makes a Homa packet with its payload.
+/// Builds a Homa packet with its payload.
 fn homa_packet(sender_id: u64, incarnation: u64, body: Body, payload: usize) -> Vec<u8> {
     let (source_port, dest_port) = if sender_id & 1 == 0 { (CLIENT, SERVER) } else { (SERVER, CLIENT) };
     let incarnation = if incarnation == 0 { Incarnation::NONE } else { Incarnation::new(incarnation) };
@@ -119,8 +119,8 @@ fn data(ack: Option<Ack>) -> Body {
     })
 }
 
-/// Makes a datagram with a request, an acknowledgement and the first packet of a response. It announces that
-/// bundles are accepted.
+/// Builds a datagram with a request, an acknowledgement and the first packet of a response. The datagram
+/// announces that bundles are accepted.
 pub fn bundle() -> Vec<u8> {
     let mut acks = AckList::new();
     assert!(acks.push(Ack { client_id: 240, server_port: SERVER }));
@@ -137,14 +137,14 @@ pub fn bundle() -> Vec<u8> {
     datagram
 }
 
-/// Makes a packet from the client to the server or back.
+/// Builds a raw IP packet from the client to the server or back.
 fn raw(sender_id: u64, body: Body, payload: usize) -> Vec<u8> {
     let packet = homa_packet(sender_id, 0, body, payload);
     let (from, to) = if sender_id & 1 == 0 { (1, 2) } else { (2, 1) };
     ipv4(146, 0xc0, from, to, &packet)
 }
 
-/// Makes one packet of each type, an ICMP error, and a packet of another protocol.
+/// Builds one packet of each type, an ICMP error, and a packet of another protocol.
 fn everything() -> Vec<Vec<u8>> {
     let mut acks = AckList::new();
     assert!(acks.push(Ack { client_id: 240, server_port: 98 }));
@@ -201,7 +201,7 @@ fn each_type_has_its_line() {
 
 #[test]
 fn start_msg_and_a_resend_without_a_priority_are_shown() {
-    // This is how Linux Homa's build for net-next sends it.
+    // Linux Homa's build for net-next sends RESEND in this form.
     let resend = Body::Resend(Resend { offset: 0, length: None, priority: 7 });
     let mut short = homa_packet(ID, 0, resend, 0);
     short.truncate(36);
@@ -323,7 +323,7 @@ fn over_udp_packets_are_found_by_port_or_by_their_form() {
     let found = capture.lines(&[]);
     assert_eq!(found.len(), 2, "{found:?}");
     assert!(found[0].ends_with("BUSY id 245") && found[1].contains("bad packet of 8 bytes"), "{found:?}");
-    // If a port is given, only packets of this port are selected, and all of them are.
+    // If ports are given, all packets of these ports are selected, and no others.
     let found = capture.lines(&["--udp-port", "7", "--udp-port", "5002"]);
     assert_eq!(found.len(), 3, "{found:?}");
     assert!(found[2].contains("is not the type of a Homa packet"), "{found:?}");
@@ -387,13 +387,13 @@ fn a_packet_alone_that_says_its_host_takes_bundles_is_known_by_its_form() {
     );
 }
 
-/// WIRE-22: checks that an invalid packet length does not affect earlier packets.
+/// WIRE-22: checks that an invalid packet length does not affect the packets before it.
 #[test]
 fn a_packet_length_that_does_not_fit_spoils_no_packet_before_it() {
     let mut broken = bundle();
     broken[156 + 8..][..2].copy_from_slice(&[0, 27]);
     let mut cut = pcap(&[udp(14_600, 14_600, &bundle())]);
-    // The capture contains 20 bytes of the second packet.
+    // The capture contains only 20 bytes of the second packet.
     let there = 28 + 156 + 20;
     cut[24 + 8..][..4].copy_from_slice(&(there as u32).to_le_bytes());
     cut.truncate(24 + 16 + there);
@@ -413,7 +413,7 @@ fn a_packet_length_that_does_not_fit_spoils_no_packet_before_it() {
             pcap(&[udp(14_600, 14_600, &dirty)]),
             &["1 of a bundle)", "2 of a bundle)", "then 12 bytes of padding, not all of it zero)"],
         ),
-        // An ICMP error applies to all of them.
+        // An ICMP error applies to all packets of the bundle.
         (pcap(&[quoted]), &["(packet 1 of a bundle)", "(packet 2 of a bundle)", "(packet 3 of a bundle)"]),
     ] {
         let capture = Capture::new("spoilt", &packets);
@@ -448,7 +448,7 @@ fn a_capture_that_the_wrapper_wrote_of_real_sockets() {
     );
     let lines = capture.lines(&[]);
     assert_eq!(lines.len(), 1, "{lines:?}");
-    // The wrapper's captures have nanosecond times.
+    // Captures by the driver's wrapper have nanosecond times.
     assert_eq!(lines[0], format!("0.000000000{expected}"));
 }
 
@@ -457,7 +457,7 @@ fn bad_packets_are_shown_with_the_reason() {
     let mut zero_length = homa_packet(ID, 0, data(None), 1_424);
     zero_length[28..32].fill(0);
     let mut cut_record = pcap(&[ipv4(146, 0, 1, 2, &homa_packet(ID, 0, data(None), 1_424))]);
-    // The capture contains 30 bytes of the Homa packet.
+    // The capture contains only 30 bytes of the Homa packet.
     cut_record[24 + 8..24 + 12].copy_from_slice(&50_u32.to_le_bytes());
     cut_record.truncate(24 + 16 + 50);
     let mut fragment = raw(ID, Body::Busy, 0);
@@ -544,7 +544,7 @@ fn standard_input_is_decoded_as_it_comes() {
 
 #[test]
 fn nobody_reading_any_more_is_no_error() {
-    // This is more than a pipe can hold.
+    // More output than a pipe can hold.
     let packets = vec![raw(ID, Body::Busy, 0); 20_000];
     let capture = Capture::new("pipe", &pcap(&packets));
     let mut process =

@@ -1,4 +1,4 @@
-//! Compares the Wireshark dissector, run by tshark, with `homa decode`. Both must find the same packets with
+//! Compares the Wireshark dissector, run by tshark, with `homa decode`. Both must find the same packets, with
 //! the same values in the same fields.
 
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ fn tshark(capture: &Path, words: &[&str]) -> Output {
     command.output().expect("tshark runs")
 }
 
-/// Returns whether tshark is missing, and prints it in that case.
+/// Returns whether tshark is missing, and if so prints a message.
 fn no_tshark() -> bool {
     let missing = Command::new("tshark").arg("--version").output().is_err();
     if missing {
@@ -36,7 +36,7 @@ fn no_tshark() -> bool {
     missing
 }
 
-/// Returns the captures of Linux Homa, or none, with the reason printed, if they or tshark are missing.
+/// Returns the captures of Linux Homa. If they or tshark are missing, returns none and prints the reason.
 fn captures() -> Vec<PathBuf> {
     if no_tshark() {
         return Vec::new();
@@ -52,8 +52,8 @@ fn captures() -> Vec<PathBuf> {
     files
 }
 
-/// Returns the output of `homa decode` for each complete packet: the number of its frame, and the header's
-/// fields.
+/// Returns the output of `homa decode` for each complete packet: the number of the packet's frame, and the
+/// fields of its header.
 fn decoded(capture: &Path, also: &[&str]) -> Vec<(u64, Value)> {
     let path = capture.to_string_lossy();
     let output = run(["decode", "--json"].into_iter().chain(also.iter().copied()).chain([&*path]));
@@ -64,7 +64,8 @@ fn decoded(capture: &Path, also: &[&str]) -> Vec<(u64, Value)> {
     whole.map(|packet| (packet["number"].as_u64().expect("a number"), packet["header"].clone())).collect()
 }
 
-/// Returns the output of tshark for each packet: the number of its frame, and the values of these fields.
+/// Returns the output of tshark for each packet: the number of the packet's frame, and the values of these
+/// fields.
 fn dissected(capture: &Path, fields: &[&str]) -> BTreeMap<u64, Vec<String>> {
     let mut words =
         vec!["-Y", "homa && !icmp && !icmpv6", "-T", "fields", "-E", "occurrence=f", "-e", "frame.number"];
@@ -82,7 +83,7 @@ fn dissected(capture: &Path, fields: &[&str]) -> BTreeMap<u64, Vec<String>> {
     rows.collect()
 }
 
-/// Fields that occur in packets of any type, by their names in PROTOCOL.md.
+/// Fields that occur in packets of all types, by their names in PROTOCOL.md.
 const FIELDS: [&str; 21] = [
     "source_port",
     "dest_port",
@@ -114,7 +115,7 @@ fn number(text: &str) -> Option<u64> {
     }
 }
 
-/// Compares all packets of a capture, and returns the number of packets.
+/// Compares all packets of a capture, and returns their number.
 fn assert_same(capture: &Path, decode: &[&str]) -> usize {
     let names: Vec<String> = FIELDS.iter().map(|name| format!("homa.{name}")).collect();
     let seen = dissected(capture, &names.iter().map(String::as_str).collect::<Vec<_>>());
@@ -146,7 +147,7 @@ fn every_field_of_what_the_kernel_sent_is_what_decode_says() {
     println!("{packets} packets");
 }
 
-/// Returns a capture with modified frames, without the frames that are not Homa over IPv4.
+/// Returns a capture with its frames changed by `change`, and without frames that are not Homa over IPv4.
 fn rewritten(capture: &[u8], change: impl Fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
     let word = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
     let mut out = capture[..PCAP_HEADER].to_vec();
@@ -196,10 +197,10 @@ fn over_udp_homa_is_known_by_its_form() {
     }
 }
 
-/// Packets of each dialect of Linux Homa, with the endpoint's interpretation of each.
+/// Packets of each dialect of Linux Homa, each with the endpoint's interpretation of it.
 const GOLDEN: &str = include_str!("../../homa-proto/tests/golden/dialects.txt");
 
-/// Returns those golden packets that a receiver accepts, each in a frame.
+/// Returns the golden packets that a receiver accepts, each in a frame.
 fn golden() -> Vec<Vec<u8>> {
     let lines = GOLDEN.lines().filter(|line| line.starts_with('G'));
     lines
@@ -282,7 +283,8 @@ fn requests_and_responses_are_linked_and_what_was_lost_is_said() {
     assert!(!of("homa.gap", &["frame.number"]).is_empty());
 }
 
-/// Returns each field of each packet in the frames that match the filter. Packets are separated by commas.
+/// Returns each field of each packet in the frames that match the filter. The values of a frame's packets are
+/// separated by commas.
 fn all_of(capture: &Path, filter: &str, fields: &[&str]) -> Vec<Vec<String>> {
     let mut words = vec!["-Y", filter, "-T", "fields", "-E", "occurrence=a"];
     fields.iter().for_each(|field| words.extend(["-e", field]));
@@ -302,7 +304,7 @@ fn each_packet_of_a_bundle_has_a_tree_of_its_own() {
     let scratch = Scratch::new("dissector-bundle");
     let file = scratch.0.join("bundle.pcap");
     let padded = [bundle(), vec![0; 12]].concat();
-    // One is sent to Homa's port, and the other is recognised by its format.
+    // One bundle is sent to Homa's port, and the other is recognized by its format.
     fs::write(&file, pcap(&[udp(14_600, 14_600, &padded), udp(5_001, 5_002, &bundle())])).expect("a file");
     let packets = decoded(&file, &[]);
     assert_eq!(packets.len(), 6);
@@ -352,7 +354,7 @@ fn a_bundle_that_is_wrong_is_dissected_up_to_there() {
     foreign[18..20].fill(0);
     let frames = [short, long, dirty, foreign].map(|datagram| udp(14_600, 14_600, &datagram));
     let mut capture = pcap(&frames);
-    // The last frame again, of which 20 bytes of the second packet were captured.
+    // Add the last frame again, with only 20 bytes of the second packet captured.
     let there = 28 + 156 + 20;
     let whole = udp(14_600, 14_600, &bundle());
     for word in [0, 0, there as u32, whole.len() as u32] {

@@ -1,5 +1,4 @@
-//! All tests of this crate that do not need a program of their own, because linking a single program is
-//! faster.
+//! All tests of this crate that do not need their own program. Linking a single program is faster.
 
 mod answers;
 mod cli;

@@ -1,5 +1,5 @@
-//! Tests `homa rack agent`, the process of an experiment in a host of a rack, by driving it as the experiment
-//! does.
+//! Tests `homa rack agent`, the process that an experiment runs in a host of a rack, by controlling it as the
+//! experiment does.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
@@ -28,11 +28,11 @@ fn a_load_ordered_after_its_start_is_reported_and_the_next_one_runs() {
     }));
     assert_eq!(reply(), "ready");
     let load = |start_ns: u64| json!({"order": "load", "start_ns": start_ns, "warmup_ns": 0, "measured_ns": 1_000_000, "seed": 1});
-    // A start time that has already passed.
+    // A start time that is already in the past.
     say(&load(1));
     assert_eq!(reply(), "late");
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    // This is late enough even on a busy machine.
+    // Late enough even on a busy machine.
     say(&load((now.tv_sec.unsigned_abs() + 10) * 1_000_000_000));
     assert_eq!(reply(), "loaded");
     drop(orders);

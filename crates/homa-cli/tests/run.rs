@@ -8,8 +8,8 @@ use std::process::{Command, Output};
 use super::common::{Scratch, assert_output_refused, stderr};
 use serde_json::Value;
 
-/// Runs `homa run` with an empty file as the library. The loader reports the file on standard error, and
-/// continues.
+/// Runs `homa run` with an empty file as the library. The loader reports the invalid file on standard error,
+/// and continues.
 fn run(scratch: &Scratch, words: &[&str]) -> Output {
     let library = library(scratch);
     let mut command = Command::new(env!("CARGO_BIN_EXE_homa"));
@@ -56,7 +56,7 @@ fn the_library_is_found_where_packages_install_it() {
     let (bin, lib) = (scratch.0.join("bin"), scratch.0.join("lib/homa"));
     fs::create_dir_all(&bin).unwrap();
     fs::create_dir_all(&lib).unwrap();
-    // If the program were a symbolic link, it would be resolved.
+    // Use a hard link, because a symbolic link would be resolved.
     let program = bin.join("homa");
     fs::hard_link(env!("CARGO_BIN_EXE_homa"), &program)
         .or_else(|_| fs::copy(env!("CARGO_BIN_EXE_homa"), &program).map(drop))
@@ -77,13 +77,13 @@ fn programs_that_preload_nothing_are_refused() {
         let words = ["--driver", "udp", program.to_str().unwrap()];
         assert_output_refused(&words, &run(&scratch, &words), part);
     };
-    // A program header without a table, which only the kernel would load.
+    // A header without a program header table, which only the kernel would try to load.
     let mut header = [0; 64];
     header[..6].copy_from_slice(b"\x7fELF\x02\x01");
     let program = PathBuf::from(scratch.path("static"));
     executable(&program, &header);
     refused(&program, "linked statically");
-    // The same program is used as the interpreter of a script.
+    // The same program serves as the interpreter of a script.
     let script = PathBuf::from(scratch.path("script"));
     executable(&script, format!("#!{} -x\n", program.display()).as_bytes());
     refused(&script, "linked statically");
@@ -94,7 +94,7 @@ fn programs_that_preload_nothing_are_refused() {
     fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
     refused(&program, "set-user-ID");
 
-    // One entry, followed by a note of Go's linker.
+    // One program header, followed by a note of Go's linker.
     let mut go = vec![0; 64 + 56];
     go[..6].copy_from_slice(b"\x7fELF\x02\x01");
     (go[32], go[56], go[64]) = (64, 1, 4);
@@ -106,7 +106,7 @@ fn programs_that_preload_nothing_are_refused() {
     refused(&program, "Go");
 }
 
-/// Compiles a C program. Returns `None`, and prints the reason on standard error, without a compiler.
+/// Compiles a C program. If there is no compiler, returns `None` and prints the reason on standard error.
 fn compiled(scratch: &Scratch, name: &str, source: &str, options: &[&str]) -> Option<PathBuf> {
     let (text, program) = (scratch.path(&format!("{name}.c")), PathBuf::from(scratch.path(name)));
     fs::write(&text, source).unwrap();
@@ -128,7 +128,7 @@ fn compiled(scratch: &Scratch, name: &str, source: &str, options: &[&str]) -> Op
 fn what_a_linker_makes_is_told_apart() {
     let scratch = Scratch::new("run-linked");
     let main = "int main(void) { return 9; }";
-    // A program without libc. If it were run, it would end immediately.
+    // A program without libc. It would end immediately if it were run.
     let bare = "void _start(void) { __builtin_trap(); }";
     let all: [(&str, &str, &[&str]); 3] = [
         ("static", main, &["-static"]),
@@ -145,8 +145,8 @@ fn what_a_linker_makes_is_told_apart() {
     assert_eq!(output.status.code(), Some(9), "{}", stderr(&output));
 }
 
-/// Builds a Go program that opens a Homa socket. Returns `None`, and prints the reason on standard error,
-/// without Go.
+/// Builds a Go program that opens a Homa socket. If Go is missing, returns `None` and prints the reason on
+/// standard error.
 fn go_program(scratch: &Scratch) -> Option<PathBuf> {
     let (source, program) = (scratch.path("opens.go"), PathBuf::from(scratch.path("opens")));
     let text = "package main\n\nimport \"syscall\"\n\nfunc main() {\n\
@@ -154,7 +154,7 @@ fn go_program(scratch: &Scratch) -> Option<PathBuf> {
         \t\tsyscall.Exit(3)\n\t}\n}\n";
     fs::write(&source, text).unwrap();
     let mut go = Command::new("go");
-    // Nothing may be downloaded, and there is no module.
+    // The build may not download anything, and has no module.
     go.env("GO111MODULE", "off").env("GOTOOLCHAIN", "local").env("GOFLAGS", "");
     match go.arg("build").arg("-o").arg(&program).arg(&source).output() {
         Ok(output) if output.status.success() => Some(program),

@@ -1,4 +1,4 @@
-//! Tests `homa sim` from the user's point of view: tables, JSON, files, and its errors.
+//! Tests `homa sim` from the user's point of view: its tables, JSON, files and errors.
 
 use std::fs;
 use std::process::{Command, Output, Stdio};
@@ -22,12 +22,12 @@ fn stdout(words: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// Checks a refusal like [`assert_output_refused`].
+/// Checks that a command is refused, like [`assert_output_refused`].
 fn assert_refused(words: &[&str], part: &str) {
     assert_output_refused(words, &run(words), part);
 }
 
-/// Options for a network and a duration that are simulated quickly.
+/// Options for a network and a duration that can be simulated quickly.
 const SMALL: &[&str] =
     &["--hosts", "8", "--racks", "2", "--duration", "500us", "--warm-up", "100us", "--workload", "w2"];
 
@@ -100,7 +100,7 @@ fn json_has_stable_names() {
 }
 
 /// A run that is too short and starts from an empty network prints a warning, and its JSON contains the
-/// figures. A run in steady state prints no warning.
+/// figures for it. A run in steady state prints no warning.
 #[test]
 fn a_run_says_whether_it_was_in_steady_state() {
     let of = |more: &[&str]| {
@@ -410,15 +410,15 @@ fn a_sweep_that_goes_on_ends_as_one_that_was_never_stopped() {
     }
     let expected = written(&scratch, "whole");
     assert_eq!(expected.len(), 12 + 2);
-    // The oracle does not have Homa's settings, so each of its runs is compared with all of Homa's runs that
-    // have the same messages.
+    // Homa's settings do not apply to the oracle, so each of its runs is compared with all of Homa's runs
+    // that have the same messages.
     let results: Value = serde_json::from_str(&scratch.read("whole/results.json")).expect("JSON");
     for row in results["rows"].as_array().expect("rows") {
         let ratio = row["metrics"]["slowdown_mean_over_oracle"]["mean"].as_f64().expect("a number");
         let is_oracle = row["transport"] == "oracle";
         assert!(if is_oracle { ratio == 1.0 } else { (1.01..3.0).contains(&ratio) }, "{ratio}: {row}");
     }
-    // Store part of the runs, and one file truncated by a crash.
+    // Store half of the runs, and truncate one of the files as a crash would.
     fs::create_dir_all(scratch.0.join("part/runs")).expect("writable");
     for name in scratch.files("whole/runs").iter().step_by(2) {
         fs::copy(scratch.0.join("whole/runs").join(name), scratch.0.join("part/runs").join(name))

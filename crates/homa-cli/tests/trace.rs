@@ -7,8 +7,8 @@ use super::common::{Scratch, assert_output_refused, run, stderr};
 use homa_trace::{Dump, EventKind, read_dumps};
 use serde_json::Value;
 
-/// Simulates traces of a network of eight hosts under this load. Longer traces determine a drift more
-/// precisely.
+/// Simulates a network of eight hosts under this load and writes its traces. With longer traces, drift can be
+/// determined more precisely.
 fn simulated(name: &str, load: &str) -> Scratch {
     let scratch = Scratch::new(name);
     let (out, traces) = (scratch.path("out"), scratch.path("traces"));
@@ -24,7 +24,7 @@ fn assert_refused(words: &[&str], part: &str) {
     assert_output_refused(&words, &run(words.iter().copied()), part);
 }
 
-/// Changes the clock of a dump, so that it is ahead by the offset at time zero and runs fast.
+/// Changes the clock of a dump, so that it has this offset at time zero and runs fast by this much.
 fn plant(dump: &mut Dump, (offset_ns, ppm): (i64, f64)) {
     // No time may become negative.
     const LATER_NS: i64 = 100_000_000_000;
@@ -57,7 +57,7 @@ fn planted_offsets_and_drifts_of_simulated_hosts_are_found() {
         let of = |name: &str| node[name].as_f64().expect("a number");
         // The paths to and from a switch have different lengths.
         let most = if node["kind"] == "switch" { of("max_error_ns") + 50.0 } else { 1_000.0 };
-        // The correct times, on the first host's clock, of this node's first and last records.
+        // The correct times of this node's first and last records, on the first host's clock.
         for (record, truth) in [(0, ends[number].0), (dump.records.len() - 1, ends[number].1)] {
             let error = dump.time_ns(&dump.records[record]) as i64 - 100_000_000_000 - truth as i64;
             assert!((error.abs() as f64) < most, "{error} ns off: {node}");
@@ -195,8 +195,8 @@ fn a_slow_rpc_freezes_all_simulated_traces_at_its_end() {
     assert_eq!(freezes.len(), dumps.len());
     let (at, slow) = *freezes.iter().max_by_key(|freeze| freeze.1).expect("traces");
     assert!(freezes.iter().all(|freeze| freeze.0 == at) && slow > 0);
-    // The trace froze when the first RPC had taken this long, so it contains an RPC from its start until that
-    // time.
+    // The trace froze when the first RPC had taken this long, so it contains that RPC from its start until it
+    // had taken this long.
     let starts = dumps.iter().flat_map(|dump| &dump.records);
     let start = starts
         .filter(|record| record.id == slow && record.event() == Some(EventKind::AppSend))

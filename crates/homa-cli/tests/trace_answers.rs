@@ -1,5 +1,4 @@
-//! Tests `homa trace` from the user's point of view: traces of the simulator, tables and JSON, and its
-//! errors.
+//! Tests `homa trace` from the user's point of view, on traces from the simulator: tables, JSON and errors.
 
 use std::fs;
 
@@ -30,7 +29,7 @@ fn text(words: &[&str]) -> String {
 }
 
 /// Checks that for at least nine of ten seeds, the analysis finds the injected cause, at a place whose name
-/// ends in `place`.
+/// ends with `place`.
 fn assert_found(name: &str, (causes, place): (&[&str], &str), planted: &[&str]) {
     let found = (1..=10).filter(|seed| {
         let scratch = Scratch::new(&format!("trace-{name}-{seed}"));

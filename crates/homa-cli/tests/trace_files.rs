@@ -1,12 +1,12 @@
-//! Runs all commands of `homa trace` with all kinds of unusable files. Each must print one error line that
-//! names the file, and exit with code 2.
+//! Runs all commands of `homa trace` with all kinds of unusable files. Each command must print one error line
+//! that names the file, and exit with code 2.
 
 use std::fs;
 
 use super::common::{Scratch, assert_output_refused, run, stderr};
 use homa_trace::{Clock, DUMP_HEADER_BYTES, DUMP_VERSION, Dump, EventKind, Node, Trace, packet_word};
 
-/// All commands that read traces, with their arguments. `FILE` stands for the traces.
+/// All commands that read traces, with their arguments. `FILE` is replaced by the traces.
 const COMMANDS: [&str; 23] = [
     "merge FILE",
     "export FILE --out -",
@@ -33,10 +33,10 @@ const COMMANDS: [&str; 23] = [
     "report FILE --out PAGE",
 ];
 
-/// Commands that read traces one by one, without merging their events.
+/// Commands that read traces separately, without merging their events.
 const ONE_BY_ONE: [&str; 2] = ["merge", "clocks"];
 
-/// Compares the list with the commands in `homa trace --help`: a new command must be tested here, too.
+/// Compares the list with the commands in `homa trace --help`, so that every new command is tested here, too.
 #[test]
 fn every_command_there_is_is_tried() {
     let help = run(["trace", "--help"]);
@@ -51,7 +51,7 @@ fn every_command_there_is_is_tried() {
     assert_eq!(there, tried);
 }
 
-/// Makes a host's trace of an RPC.
+/// Builds a host's trace of an RPC.
 fn dump(name: &str) -> Dump {
     let mut trace = Trace::new(64, Clock::Virtual);
     let word = packet_word(0x10, 160);
@@ -71,7 +71,7 @@ fn dump(name: &str) -> Dump {
     trace.dump(node)
 }
 
-/// Returns files that no command accepts, with their names and errors.
+/// Returns files that no command accepts: their names, contents and errors.
 fn damaged() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let whole = dump("h1").to_bytes();
     let changed = |at: usize, bytes: &[u8]| {
@@ -111,7 +111,7 @@ fn damaged() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     ]
 }
 
-/// Checks each command with this file.
+/// Checks that each command refuses this file.
 fn refused(scratch: &Scratch, commands: &[&str], file: &str, part: &str) {
     let (whole, page) = (scratch.path("whole.trace"), scratch.path("page.html"));
     for command in commands {
@@ -165,7 +165,7 @@ fn every_command_refuses_traces_that_do_not_go_together() {
     refused(&scratch, &together, &directory("without-events", &[empty]), "the traces hold no events");
 }
 
-/// Tests characters that a terminal interprets, or that end a line.
+/// Tests characters that a terminal would interpret, or that end a line.
 #[test]
 fn names_in_a_trace_are_shown_and_not_obeyed() {
     let scratch = Scratch::new("trace-names");

@@ -1,4 +1,4 @@
-//! `homa --version`: the version and the commit, also without git.
+//! Tests `homa --version`, which prints the version and the commit, with and without git.
 
 #[path = "../build/commit.rs"]
 mod commit;
@@ -46,8 +46,8 @@ fn a_crate_of_a_registry_has_the_commit_in_a_file() {
     assert_eq!(of_package(&scratch.0), None);
 }
 
-/// Runs git in a repository of the test. Returns `None`, and prints the reason on standard error, if git is
-/// missing.
+/// Runs git in a repository of the test. If git is missing, returns `None` and prints the reason on standard
+/// error.
 fn git(directory: &Path, words: &[&str]) -> Option<String> {
     let mut command = Command::new("git");
     command.current_dir(directory).args(["-c", "user.name=Homa", "-c", "user.email=homa@localhost"]);
@@ -63,7 +63,7 @@ fn git(directory: &Path, words: &[&str]) -> Option<String> {
     }
 }
 
-/// Makes a repository in which the directory `crate` is committed.
+/// Creates a repository in which the directory `crate` is committed.
 fn repository(scratch: &Scratch) -> Option<PathBuf> {
     let directory = scratch.0.join("crate");
     fs::create_dir_all(&directory).unwrap();
@@ -93,7 +93,7 @@ fn a_commit_changes_a_watched_file_and_an_edit_does_not() {
     let content = || -> Vec<Vec<u8>> {
         of_git(&directory).unwrap().watched.iter().map(|file| fs::read(file).unwrap()).collect()
     };
-    // In the first round the branch has its own file, and in the second it is in the packed references.
+    // In the first round the branch has its own file; in the second it is in the packed references.
     for round in ["second", "third"] {
         let before = content();
         assert!(!before.is_empty());

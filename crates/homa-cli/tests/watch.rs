@@ -1,4 +1,4 @@
-//! Tests metrics from the user's point of view: a server that serves its metrics, and the commands that read
+//! Tests metrics from the user's point of view: a server that exports its metrics, and the commands that read
 //! them.
 
 use std::fs;
@@ -9,11 +9,11 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use super::common::{Scratch, assert_output_refused, homa, run, stderr};
 use serde_json::Value;
 
-/// A running `homa serve` that serves its metrics.
+/// A running `homa serve` that exports its metrics.
 struct ServeProcess {
     process: Child,
     lines: BufReader<ChildStdout>,
-    /// The server's address for calls.
+    /// The server's address, to which calls are sent.
     homa: String,
     /// The URL of the metrics, as printed.
     url: String,
@@ -54,7 +54,7 @@ impl ServeProcess {
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     }
 
-    /// Returns IP:PORT of the metrics.
+    /// Returns the address of the metrics as IP:PORT.
     fn addr(&self) -> &str {
         self.url.trim_start_matches("http://").trim_end_matches("/metrics")
     }
@@ -100,7 +100,7 @@ fn refused(words: &[&str], part: &str) {
     assert_output_refused(words, &run(words.iter().copied()), part);
 }
 
-/// Returns the change of the metric with this name.
+/// Returns the entry for the metric with this name.
 fn change<'a>(changes: &'a Value, name: &str) -> Option<&'a Value> {
     changes["metrics"].as_array().expect("an array").iter().find(|change| change["name"] == name)
 }
@@ -140,7 +140,7 @@ fn scrapers_that_say_nothing_keep_neither_calls_nor_the_end_waiting() {
 fn a_socket_in_the_file_system_does_as_well_and_goes_with_the_server() {
     let scratch = Scratch::new("watch-socket");
     let path = scratch.path("homa.sock");
-    // A socket left by a dead process is replaced.
+    // A socket left behind by a dead process is replaced.
     drop(std::os::unix::net::UnixListener::bind(&path).expect("a socket"));
     let served = ServeProcess::start(&path);
     assert_eq!(served.url, format!("unix:{path}"));
@@ -186,7 +186,7 @@ fn one_that_goes_and_comes_back_is_told_and_one_that_never_came_is_an_error() {
     let mut top = homa(["top", stays.addr(), &path, "--interval", "100ms", "--json"]);
     let mut top = top.stdout(Stdio::piped()).spawn().expect("it starts");
     let mut looks = BufReader::new(top.stdout.take().expect("piped"));
-    // Returns the first update in which the second process is up or not, as requested. The first process is
+    // Returns the first update in which the second process is up or down, as requested. The first process is
     // always up.
     let mut until = |up: bool| loop {
         let mut line = String::new();
@@ -234,7 +234,7 @@ fn what_changed_between_two_snapshots_and_since_last_time() {
     assert!(change(&changes, "homa_drop_invalid_total").is_none());
     let table = clean(&["metrics", "diff", &before, &after]);
     assert!(table.starts_with("time in between: ") && table.contains("per second"), "{table}");
-    // The last snapshot was before the calls; the next one is after them.
+    // The last snapshot was taken before the calls, and the next one is taken after them.
     let changes = json(&since(&["--json"]));
     assert_eq!(change(&changes, "homa_requests_delivered_total").expect("it changed")["difference"], 2.0);
     assert!(change(&json(&since(&["--json"])), "homa_requests_delivered_total").is_none());
@@ -343,11 +343,11 @@ fn the_clients_of_a_bench_have_times_of_calls_and_its_server_has_requests() {
         let calls = |host: &Value| host["calls"]["count"].as_f64().is_some_and(|count| count > 0.0);
         look(&url).into_iter().find(calls)
     };
-    // There is no host at first. The bench runs for longer than these updates.
+    // At first there is no host. The bench runs longer than these updates take.
     let host = (0..100).find_map(counted).expect("calls");
     assert!(host["calls"]["p99_s"].as_f64().expect("a time") > 0.0, "{host}");
     assert_eq!(host["calls_by_bytes"][0]["bytes"], "0-1000");
-    // Between two phases of the bench, the server gets no calls.
+    // The server receives no calls between two phases of the bench.
     let asked = |host: &Value| host["requests_per_s"].as_f64().is_some_and(|rate| rate > 0.0);
     let server = (0..100).find_map(|_| look(&of_server).into_iter().find(asked)).expect("requests");
     assert_eq!(server["calls"]["count"], 0.0, "a server calls nobody: {server}");

@@ -119,7 +119,7 @@ pub mod fake_root {
     pub struct FakeRoot(std::path::PathBuf);
 
     impl FakeRoot {
-        /// Makes a directory with these files, given as pairs of path and text.
+        /// Creates a directory with these files, given as pairs of path and text.
         pub fn new(files: &[(&str, &str)]) -> FakeRoot {
             static NEXT: AtomicU32 = AtomicU32::new(0);
             let number = NEXT.fetch_add(1, Ordering::Relaxed);

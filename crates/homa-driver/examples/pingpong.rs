@@ -5,7 +5,7 @@
 //!
 //! `bare` is a plain UDP socket, the baseline of the comparison. Drivers take turns within each round, so
 //! that other load on the machine affects all of them. With `--window` above 1, that many packets are
-//! outstanding, and the rate is the result. Needs root.
+//! outstanding, and the result is their rate. Needs root.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -37,7 +37,7 @@ impl Driver for PlainUdp {
     }
     fn send(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize> {
         for packet in packets {
-            // Sent as a single part: the socket gets its data in one piece.
+            // Sent from a single buffer, so the socket gets its data in one piece.
             self.0.send_to(packet.payload, packet.to)?;
         }
         Ok(packets.len())
@@ -116,7 +116,7 @@ fn open(name: &str, ip: &str) -> Result<Box<dyn Driver>, String> {
 }
 
 fn pin(core: usize) {
-    // SAFETY: the set consists of bits, for which zero bytes are valid.
+    // SAFETY: the set consists of bits, so all-zero bytes are a valid value.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     // SAFETY: the number is less than the number of bits of the set, whose length is passed.
     unsafe {
@@ -159,13 +159,13 @@ impl Run {
     }
 }
 
-/// Exchanges packets, `window` at a time, for this long.
+/// Exchanges packets for the configured time, `window` at a time.
 fn ping(mut driver: Box<dyn Driver>, to: SocketAddr, options: &Options) -> io::Result<Run> {
     pin(0);
     let bytes = vec![0x5a; options.size];
     let packets = vec![packet(to, &bytes); options.window];
     let (mut burst, mut round_trips_ns, mut done) = (RxBurst::new(), Vec::with_capacity(1 << 22), 0_u64);
-    // The first packets resolve the neighbour and touch the memory.
+    // The first packets make the kernel resolve the neighbour and touch the memory.
     let warm = Instant::now() + Duration::from_millis(100);
     let (mut begin, mut warming) = (Instant::now(), true);
     let mut in_flight = 0;

@@ -1,4 +1,4 @@
-//! Buffers for a burst of received packets, and loans of frames in a driver's memory.
+//! Buffers for a burst of received packets, which may also be in frames lent by a driver.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,7 +9,8 @@ use homa_steer::batch::BatchCap;
 
 use crate::driver::priority_of;
 
-/// Maximum number of datagrams in a burst. The number of packets is higher only if datagrams carry several.
+/// Maximum number of datagrams in a burst. A burst has more packets than this only if datagrams carry
+/// several.
 ///
 /// At 32 packets the cost of a system call is well amortized; the gain from 32 to 64 is within the noise. A
 /// burst also stays short enough that replies to its first packets are not delayed for long.
@@ -25,8 +26,9 @@ const MEMORY_BYTES: usize = BURST_PACKETS * PACKET_BUFFER_BYTES;
 
 /// Memory of a driver in which the kernel places frames: a mapped ring, or a pool.
 ///
-/// [`RxBurst::lend`] lends a frame to one burst. The kernel may write to the frame again after one
-/// [`release`](FrameSource::release) for the loan and one for each time that the frame was kept.
+/// [`RxBurst::lend`] lends a frame to one burst. The kernel may write to the frame again after
+/// [`release`](FrameSource::release) has been called once for the loan and once for each
+/// [`keep`](FrameSource::keep).
 ///
 /// # Safety
 /// [`memory`](FrameSource::memory) returns the same readable memory for as long as the source lives. Nothing
@@ -35,8 +37,8 @@ pub(crate) unsafe trait FrameSource: fmt::Debug + Send + Sync {
     /// Returns the memory that contains all frames.
     fn memory(&self) -> NonNull<[u8]>;
 
-    /// Keeps a lent frame beyond its burst, until one more release. Returns false if the source has no spare
-    /// frames, or if its frames must be returned in order.
+    /// Keeps a lent frame beyond its burst; it then needs one more release. Returns false if the source has
+    /// no spare frames, or if its frames must be returned in order.
     fn keep(&self, frame: u32) -> bool {
         let _ = frame;
         false
@@ -46,10 +48,10 @@ pub(crate) unsafe trait FrameSource: fmt::Debug + Send + Sync {
     fn release(&self, frames: &[u32]);
 }
 
-/// The frame number of slots whose bytes lie in the burst's own memory.
+/// The frame number of slots whose bytes are in the burst's own memory.
 const NO_FRAME: u32 = u32::MAX;
 
-/// The priority value of slots whose packet's priority is unknown.
+/// The priority value of slots that hold a packet of unknown priority.
 const NO_PRIORITY: u8 = u8::MAX;
 
 #[derive(Clone, Copy, Debug)]
@@ -77,11 +79,11 @@ pub struct RxBurst {
     /// End of the used part of the memory.
     end: usize,
     /// The source of the frames. It stays set after the frames are returned, so that the next loan from the
-    /// same driver need not update the reference count.
+    /// same driver does not have to update the reference count.
     source: Option<Arc<dyn FrameSource>>,
     frames: Vec<u32>,
-    /// Receive times reported by the driver: each is the exclusive end index of the packets with that time,
-    /// and the time.
+    /// Receive times reported by the driver. Each entry is the exclusive end index of the packets with that
+    /// time, and the time.
     times: Vec<(usize, u64)>,
     cap: BatchCap,
     /// See [`RxBurst::note_more`].
@@ -114,13 +116,13 @@ impl Drop for KeptFrame {
     }
 }
 
-/// Returns bytes of a source's memory.
+/// Returns part of a source's memory.
 ///
 /// # Safety
 /// The range is within the source's memory, and in a frame that is not free while the reference lives.
 unsafe fn part_of(source: &dyn FrameSource, start: usize, length: usize) -> &[u8] {
-    // SAFETY: the caller promises that the range is within the memory, which the source promises is readable.
-    // Nothing writes to the frame before it is free.
+    // SAFETY: the caller guarantees that the range is within the memory, and the source guarantees that the
+    // memory is readable. Nothing writes to the frame before it is free.
     unsafe { std::slice::from_raw_parts(source.memory().cast::<u8>().as_ptr().add(start), length) }
 }
 
@@ -134,7 +136,7 @@ impl RxBurst {
     /// Maximum number of packets in a burst whose datagrams carry several packets each.
     pub const MAX_PACKETS: usize = BURST_PACKETS * SEGMENTS_PER_BUFFER;
 
-    /// An empty burst with its memory.
+    /// Creates an empty burst and allocates its memory.
     #[must_use]
     pub fn new() -> RxBurst {
         RxBurst {
@@ -150,10 +152,10 @@ impl RxBurst {
         }
     }
 
-    /// Sets the maximum number of datagrams that drivers receive into this burst at a time; the limit and
-    /// default is [`BURST_PACKETS`]. Packets received together are processed together, and replies such as
-    /// grants are sent afterwards. With a cap of 1, each packet is answered before the next is read. A run of
-    /// packets merged by the kernel counts as one.
+    /// Sets the maximum number of datagrams that drivers receive into this burst at a time. The default,
+    /// [`BURST_PACKETS`], is also the upper limit. Packets received together are processed together, and
+    /// replies such as grants are sent afterwards. With a cap of 1, each packet is answered before the next
+    /// is read. A run of packets merged by the kernel counts as one.
     pub fn set_cap(&mut self, cap: BatchCap) {
         self.cap = cap;
     }
@@ -164,13 +166,14 @@ impl RxBurst {
         BatchCap::new(BURST_PACKETS as u32).expect("a cap that there is")
     }
 
-    /// Records that a queue may still hold packets although it gave this burst none. A driver calls this if
-    /// it read only error reports or frames that are not packets, or if it delays packets itself.
+    /// Records that a queue may still hold packets although the driver added none to this burst. A driver
+    /// calls this if it read only error reports or frames that are not packets, or if it delays packets
+    /// itself.
     pub fn note_more(&mut self) {
         self.more = true;
     }
 
-    /// Whether a queue that gave this burst nothing may still hold packets.
+    /// Whether a queue may still hold packets although the driver added none to this burst.
     #[must_use]
     pub fn may_have_more(&self) -> bool {
         self.more
@@ -251,8 +254,8 @@ impl RxBurst {
     }
 
     /// Returns the received priority of the packet at this index, 0 to 7: the class selector in its IP
-    /// header, as the network left it. `None` if the driver does not provide it, as sockets do not without
-    /// [`Driver::tell_priorities`](crate::Driver::tell_priorities).
+    /// header, as received from the network. `None` if the driver does not provide it; sockets do so only
+    /// after [`Driver::tell_priorities`](crate::Driver::tell_priorities).
     #[must_use]
     pub fn priority(&self, index: usize) -> Option<u8> {
         self.slots.get(index).map(|slot| slot.priority).filter(|&priority| priority != NO_PRIORITY)
@@ -265,7 +268,7 @@ impl RxBurst {
         }
     }
 
-    /// Like [`RxBurst::note_priority`], but takes the byte of the IP header that carries the priority.
+    /// Like [`RxBurst::note_priority`], but takes the byte of the IP header that contains the priority.
     pub(crate) fn note_dscp_byte(&mut self, first: usize, byte: u8) {
         self.note_priority(first, Some(priority_of(byte)));
     }
@@ -276,7 +279,7 @@ impl RxBurst {
     }
 
     /// Keeps a packet of this burst, or part of one, beyond the burst without a copy. Returns `None` if the
-    /// bytes are not in a frame, or if their driver has no spare frame; the caller must then copy them.
+    /// bytes are not in a frame or the driver has no spare frame; the caller must then copy them.
     #[must_use]
     pub fn keep(&self, packet: &[u8]) -> Option<KeptFrame> {
         let source = self.source.as_ref()?;
@@ -323,8 +326,8 @@ impl RxBurst {
     /// frames of another source.
     ///
     /// # Safety
-    /// The source has given the frame to the caller, and the caller transfers the right to release it to the
-    /// burst. The bytes are inside the frame and initialized.
+    /// The source has given the frame to the caller, and the caller transfers to the burst the right to
+    /// release it. The bytes are inside the frame and initialized.
     pub(crate) unsafe fn lend<S: FrameSource + 'static>(
         &mut self,
         source: &Arc<S>,

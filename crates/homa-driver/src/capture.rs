@@ -1,6 +1,6 @@
-//! A wrapper that writes all packets to a capture file, which Wireshark opens.
+//! A wrapper that writes all packets to a capture file, which Wireshark can open.
 //!
-//! The capture shows Homa packets over UDP, or directly over IP if the driver sends them so. The
+//! The capture shows Homa packets over UDP, or directly over IP if the driver sends them that way. The
 //! reconstructed headers contain the driver's addresses and the DSCP. The capture contains the packets that
 //! the driver accepted and returned, which can differ from those on the wire. A packet that the kernel
 //! refused is included; a packet that the kernel dropped before the driver received it is not. The DSCP of
@@ -22,11 +22,11 @@ use crate::exchange::Exchange;
 use crate::filter::ReceiveFilter;
 use crate::socket::source_for;
 
-/// Records are written together once they reach this many bytes, and whenever no packet arrives. This is the
-/// length of one or two maximum-length packets, so most records share a system call.
+/// Buffered records are written once they reach this many bytes, and whenever no packet arrives. This is the
+/// length of one or two packets of maximum length, so most records share a system call.
 const BUFFER_BYTES: usize = 128 * 1024;
 
-/// Maximum number of local addresses cached by peer; beyond it all are dropped.
+/// Maximum number of cached local addresses, which are indexed by peer; when exceeded, all are dropped.
 const SOURCES_MAX: usize = 1_024;
 
 /// State of a capture.
@@ -36,7 +36,7 @@ pub struct CaptureReport {
     pub packets: u64,
     /// Length of the file in bytes.
     pub bytes: u64,
-    /// Packets missing from the file: those after the capture stopped, and those not written yet.
+    /// Packets missing from the file: those captured after the capture stopped, and those not written yet.
     pub missed: u64,
     /// Why the capture stopped; `None` while it runs.
     pub stopped: Option<String>,
@@ -63,7 +63,7 @@ impl<D: std::fmt::Debug> std::fmt::Debug for PcapDriver<D> {
 }
 
 impl<D: Driver> PcapDriver<D> {
-    /// Captures to a new file; an existing one is overwritten.
+    /// Captures to a new file; an existing file is overwritten.
     ///
     /// # Errors
     /// The file cannot be created or its header cannot be written; the error names the file.
@@ -90,7 +90,7 @@ impl<D: Driver> PcapDriver<D> {
     }
 
     fn with(mut inner: D, capture: Capture) -> PcapDriver<D> {
-        // The kernel's cost for this is small compared with that of the capture. If the driver cannot provide
+        // The kernel's cost for this is small compared with that of capturing. If the driver cannot provide
         // priorities, packets are captured without them.
         inner.tell_priorities();
         PcapDriver { inner, capture, sources: HashMap::new() }
@@ -115,8 +115,8 @@ impl<D: Driver> PcapDriver<D> {
         &self.inner
     }
 
-    /// Returns the source address of packets to this peer: the driver's own, or that of the route if the
-    /// driver is bound to all addresses.
+    /// Returns the source address of packets to this peer: the driver's own address, or the route's source
+    /// address if the driver is bound to all addresses.
     fn local_for(&mut self, peer: SocketAddr) -> SocketAddr {
         let local = self.inner.local_addr();
         if !local.ip().is_unspecified() {
@@ -130,7 +130,7 @@ impl<D: Driver> PcapDriver<D> {
     }
 }
 
-/// Returns the wall-clock time in nanoseconds since 1970; 0 for earlier times.
+/// Returns the wall-clock time in nanoseconds since 1970, or 0 if the clock is set to an earlier time.
 fn wall_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
@@ -148,7 +148,7 @@ impl Sink {
         }
     }
 
-    /// Removes the bytes that a failed write has left beyond `length`.
+    /// Removes the bytes that a failed write left beyond `length`.
     fn cut(&mut self, length: u64) {
         if let Sink::File(file, _) = self {
             // If this fails too, the file ends with a partial packet: viewers report that and show the rest.
@@ -335,7 +335,7 @@ mod tests {
     use super::*;
     use crate::memory::MemoryDriver;
 
-    /// A disk with limited room.
+    /// A disk with limited space.
     #[derive(Clone, Default)]
     struct Disk {
         bytes: Arc<Mutex<Vec<u8>>>,

@@ -19,7 +19,7 @@ pub enum Carrier {
 }
 
 impl Carrier {
-    /// Returns the number of bytes of the IP and UDP headers in front of a Homa packet.
+    /// Returns the total length of the IP and UDP headers before a Homa packet.
     pub(crate) fn overhead_bytes(self, ip: IpAddr) -> usize {
         let udp_bytes = match self {
             Carrier::Udp => 8,

@@ -9,13 +9,13 @@ use crate::burst::RxBurst;
 use crate::exchange::Exchange;
 use crate::filter::ReceiveFilter;
 
-/// A packet to send. Header and payload are gathered when the packet is sent; they need not be contiguous.
+/// A packet to send. Header and payload are gathered when the packet is sent, so they need not be contiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TxPacket<'a> {
     /// The peer.
     pub to: SocketAddr,
-    /// Priority of the packet in the network, 0 to 7 inclusive; larger is more urgent. Larger values count as
-    /// 7.
+    /// Priority of the packet in the network, 0 to 7 inclusive; larger is more urgent. Values above 7 count
+    /// as 7.
     pub priority: u8,
     /// The Homa header.
     pub header: &'a [u8],
@@ -37,8 +37,8 @@ impl TxPacket<'_> {
     }
 }
 
-/// A packet whose send time the kernel reported ([`Driver::poll_sent`]): the fields that identify it, and the
-/// time.
+/// A packet whose send time the kernel reported ([`Driver::poll_sent`]): the fields that identify it, and its
+/// send time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SentPacket {
     /// As in [`TxPacket`].
@@ -53,7 +53,7 @@ pub struct SentPacket {
 }
 
 impl SentPacket {
-    /// Makes an entry for a packet whose send time is not known yet.
+    /// Creates an entry for a packet whose send time is not known yet.
     pub(crate) fn of(packet: &TxPacket<'_>) -> SentPacket {
         SentPacket { priority: packet.priority, header: packet.header.into(), len: packet.len(), at_ns: 0 }
     }
@@ -72,30 +72,30 @@ pub(crate) fn priority_of(dscp_byte: u8) -> u8 {
     dscp_byte >> 5
 }
 
-/// A network report that a peer's host refuses packets.
+/// A network report that a peer's host refused a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnreachableReport {
     /// Destination of the refused packet.
     pub peer: SocketAddr,
-    /// The missing destination.
+    /// What was missing there.
     pub target: UnreachableTarget,
 }
 
-/// The missing destination of a refused packet.
+/// What was missing at the destination of a refused packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnreachableTarget {
-    /// The socket at the peer's address: ICMP port unreachable for a UDP port.
+    /// The socket at the peer's address. Reported as ICMP port unreachable for a UDP port.
     Peer {
         /// `sender_id` of the refused packet, if the report quotes enough of it. Reports from Linux do.
         sender_id: Option<u64>,
     },
-    /// IP protocol 146 at the peer's machine: ICMP protocol unreachable, or for IPv6, unrecognized next
-    /// header.
+    /// IP protocol 146 at the peer's machine. Reported as ICMP protocol unreachable, or for IPv6 as
+    /// unrecognized next header.
     Protocol {
         /// `sender_id` of the refused packet, if the report quotes enough of it.
         sender_id: Option<u64>,
     },
-    /// The Homa port at the peer's host: ICMP port unreachable, directly over IP.
+    /// The Homa port at the peer's host. Reported as ICMP port unreachable, directly over IP.
     Port {
         /// Destination port of the refused packet.
         port: u16,
@@ -104,11 +104,11 @@ pub enum UnreachableTarget {
     },
 }
 
-/// Number of leading bytes that [`Driver::receive_in_place`] keeps apart from the payload: a Homa DATA
-/// header.
+/// Number of leading bytes that [`Driver::receive_in_place`] keeps separate from the payload: the length of a
+/// Homa DATA header.
 pub const IN_PLACE_HEADER_BYTES: usize = 56;
 
-/// A path for packets. It has one owner, never waits, and never fragments. (Exception: drivers of a network
+/// A path for packets. It has one owner, never blocks, and never fragments. (Exception: drivers of a network
 /// device wait for a new peer's Ethernet address, a few milliseconds at most and within a time budget.)
 ///
 /// Send errors that concern a single packet or peer are counted in [`Driver::stats`]; the protocol recovers
@@ -116,8 +116,8 @@ pub const IN_PLACE_HEADER_BYTES: usize = 56;
 /// path is unusable.
 pub trait Driver: Send {
     /// Returns the source address of sent packets. Its IP is unspecified if the driver was bound to the
-    /// unspecified address. Its port is 0 if packets travel directly in IP; a peer is then a host's address,
-    /// and the ports of all peers are 0.
+    /// unspecified address. Its port is 0 if packets are sent directly over IP; a peer is then identified by
+    /// its host's address, and the ports of all peers are 0.
     fn local_addr(&self) -> SocketAddr;
 
     /// Returns the length in bytes, header included, of the largest Homa packet that reaches this peer
@@ -126,8 +126,8 @@ pub trait Driver: Send {
     fn max_packet(&self, to: SocketAddr) -> usize;
 
     /// Sends packets in order and returns how many were accepted. Offer the packets from that index on again
-    /// later. 0 means that the path has no room for any packet. A packet that cannot be sent to its peer is
-    /// accepted, dropped and counted; the packets after it are still sent.
+    /// later. A result of 0 means that the path has no room for any packet. A packet that cannot be sent to
+    /// its peer is accepted, dropped and counted; the packets after it are still sent.
     ///
     /// # Errors
     /// The path is broken for all peers.
@@ -148,7 +148,7 @@ pub trait Driver: Send {
     ///
     /// If so, the burst contains only that packet, truncated to those first bytes, and the returned slice is
     /// the rest of the packet, at the start of `place`. Otherwise the slice is empty and the burst contains
-    /// all received packets; even then, `place` may have been written to.
+    /// all received packets; `place` may have been overwritten even so.
     ///
     /// By default nothing is received in place.
     ///
@@ -165,8 +165,8 @@ pub trait Driver: Send {
 
     /// Enables receive times ([`RxBurst::received_at`]): when the kernel took a packet from the device, or
     /// when the device received it. Returns whether this path supports them; by default it does not. The
-    /// kernel starts soon after the call, not at once, so the first packets may have no time. The cost is a
-    /// few hundred nanoseconds per packet.
+    /// kernel starts soon after the call, not immediately, so the first packets may have no time. The cost is
+    /// a few hundred nanoseconds per packet.
     fn stamp_received(&mut self) -> bool {
         false
     }
@@ -186,27 +186,27 @@ pub trait Driver: Send {
     }
 
     /// Returns a packet whose send time the kernel has reported, not necessarily in send order; `None` if
-    /// there are no more reports now. Some packets are never reported. Cheap enough to be called after every
-    /// [`Driver::receive`].
+    /// there are currently no more reports. Some packets are never reported. Cheap enough to be called after
+    /// every [`Driver::receive`].
     fn poll_sent(&mut self) -> Option<SentPacket> {
         None
     }
 
-    /// Returns a descriptor that poll(2) shows readable (or in error) when [`Driver::receive`] is worth
+    /// Returns a descriptor that poll(2) reports as readable (or in error) when [`Driver::receive`] is worth
     /// calling. `None` for a driver that must be polled in a loop. A wrapper that delays packets may have
     /// packets ready while its descriptor is not readable: see [`Driver::poll_timeout`].
     fn poll_fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Returns the nanoseconds until the next calls of [`Driver::send`] (even without packets) and
-    /// [`Driver::receive`] are due even if the descriptor is not ready; 0 means at once. `None`, the usual
-    /// result for real paths, means never.
+    /// Returns the nanoseconds until [`Driver::send`] (even without packets) and [`Driver::receive`] must be
+    /// called again, even if the descriptor is not ready; 0 means immediately. `None`, the usual result for
+    /// real paths, means never.
     fn poll_timeout(&self) -> Option<u64> {
         None
     }
 
-    /// Whether poll(2) shows [`Driver::poll_fd`] writable when refused packets should be offered again. If
-    /// not, [`Driver::poll_timeout`] returns that time, and the descriptor may be writable throughout. True
-    /// by default.
+    /// Whether poll(2) reports [`Driver::poll_fd`] as writable when refused packets should be offered again.
+    /// If false, [`Driver::poll_timeout`] returns the time to offer them, and the descriptor may always be
+    /// writable. True by default.
     fn shows_room(&self) -> bool {
         true
     }
@@ -217,8 +217,8 @@ pub trait Driver: Send {
 
     /// Sets which packets this host accepts. [`Driver::receive`] may omit other packets, or return them
     /// truncated after their header; [`ReceiveFilter::accepts`] distinguishes them. A driver returns all
-    /// packets until the first call. By default nothing is filtered, which suits paths that no other process
-    /// shares.
+    /// packets until the first call. By default nothing is filtered, which suits paths that are not shared
+    /// with other processes.
     ///
     /// # Errors
     /// The filter cannot be set; the previous filter stays in effect.
@@ -227,34 +227,34 @@ pub trait Driver: Send {
         Ok(())
     }
 
-    /// Sends `peer` an ICMP port unreachable for this packet, whose destination port has no host. This is for
-    /// peers that have no other way to learn of a closed port. Reports beyond a rate limit are not sent. Only
+    /// Sends `peer` an ICMP port unreachable for this packet, whose destination port has no host. Peers that
+    /// have no other way to learn of a closed port need this. Reports above a rate limit are not sent. Only
     /// supported directly over IP; by default nothing is reported.
     fn refuse(&mut self, peer: SocketAddr, packet: &[u8]) {
         let _ = (peer, packet);
     }
 
-    /// Returns the port that all peers of this path have in a [`SocketAddr`], if all processes of a network
+    /// Returns the port that every peer of this path has in its [`SocketAddr`], if all processes of a network
     /// namespace appear to their peers as one host. It is 0 directly over IP, which has no ports. `None` if
     /// the local address belongs to this driver alone.
     fn peers_port(&self) -> Option<u16> {
         (self.local_addr().port() == 0).then_some(0)
     }
 
-    /// Returns the hand-over of packets to other processes, if one process receives the packets of all
-    /// processes. `None` by default.
+    /// Returns the interface for handing packets over to other processes, if one process receives the packets
+    /// of all processes. `None` by default.
     fn exchange(&mut self) -> Option<&mut dyn Exchange> {
         None
     }
 
-    /// Returns the speed of the link in Mbit/s. `None` if the device has none or does not report it, as for
-    /// loopback, veth and most virtual devices.
+    /// Returns the speed of the link in Mbit/s. `None` if the device has no speed or does not report it, as
+    /// for loopback, veth and most virtual devices.
     fn link_mbps(&self) -> Option<u32>;
 
     /// Returns the sizes of the kernel's buffers, or `None` for a path without any.
     fn buffer_sizes(&self) -> Option<BufferSizes>;
 
-    /// Returns the counts since the driver was created.
+    /// Returns the counters, which start when the driver is created.
     fn stats(&self) -> DriverStats;
 }
 
@@ -327,20 +327,20 @@ impl<D: Driver + ?Sized> Driver for Box<D> {
 }
 
 /// Sizes of a socket's buffers in bytes, as granted by the kernel. The kernel charges more than a packet's
-/// length, so a buffer of a megabyte holds less than a megabyte of packets.
+/// length, so a one-megabyte buffer holds less than a megabyte of packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BufferSizes {
-    /// Send buffer obtained.
+    /// Actual send buffer.
     pub send_bytes: usize,
-    /// Send buffer requested.
+    /// Requested send buffer.
     pub send_wanted_bytes: usize,
-    /// Receive buffer obtained.
+    /// Actual receive buffer.
     pub receive_bytes: usize,
-    /// Receive buffer requested. If it exceeds the buffer obtained, raise `net.core.rmem_max`.
+    /// Requested receive buffer. If it exceeds the actual buffer, raise `net.core.rmem_max`.
     pub receive_wanted_bytes: usize,
 }
 
-/// Counts of a driver since it was created.
+/// Counters of a driver since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DriverStats {
     /// Packets sent.
@@ -355,14 +355,14 @@ pub struct DriverStats {
     pub send_calls: u64,
     /// System calls that receive, including those that found nothing.
     pub receive_calls: u64,
-    /// Number of times a packet was left to the caller because there was no room.
+    /// Number of times a packet was returned to the caller because there was no room.
     pub would_block: u64,
-    /// Packets received that were longer than a buffer, and were dropped.
+    /// Packets received that were longer than a buffer and therefore dropped.
     pub truncated: u64,
-    /// Merged packets received that could not be divided into the original packets, and were dropped.
+    /// Merged packets received that could not be split into the original packets and were therefore dropped.
     pub undivided: u64,
-    /// Frames received with wrong checksums or lengths, and dropped. Only counted if this driver, not the
-    /// kernel, checks them.
+    /// Frames received with wrong checksums or lengths, and dropped. Only counted if the checks are done by
+    /// this driver, not by the kernel.
     pub damaged: u64,
     /// Packets that the kernel dropped before this driver could receive them, because the receive buffer was
     /// full.
@@ -373,14 +373,14 @@ pub struct DriverStats {
     pub hand_over_drops: u64,
     /// Packets that other processes received and handed over to this one; not part of `packets_in`.
     pub taken_over: u64,
-    /// Network reports (ICMP) of packets that did not arrive, for any reason.
+    /// Network reports (ICMP) of packets that were not delivered, for any reason.
     pub network_errors: u64,
     /// Packets that were accepted but could not be sent.
     pub send_errors: SendErrors,
 }
 
 impl DriverStats {
-    /// Returns the sum of the counts of two paths.
+    /// Returns the sum of the counters of two paths.
     #[must_use]
     pub fn plus(self, other: DriverStats) -> DriverStats {
         let (errors, others) = (self.send_errors, other.send_errors);

@@ -1,4 +1,4 @@
-//! Settings of a network device, queried like `ethtool` does.
+//! Settings of a network device, queried as `ethtool` does.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -17,16 +17,17 @@ const GET_GRO: u32 = 0x2b;
 /// The GET_FLAGS bit for receive offload by the device (LRO).
 const FLAG_LRO: u32 = 1 << 15;
 
-/// Packet processing and interrupt settings of a device. A field is `None` if the device does not report it.
+/// Packet processing and interrupt settings of a device. A field is `None` if the device does not report the
+/// setting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceSettings {
-    /// Whether consecutive packets are merged before the stack sees them.
+    /// Whether consecutive packets are merged before the network stack processes them.
     pub gro: Option<bool>,
-    /// Whether the device itself merges consecutive packets, TCP only.
+    /// Whether the device itself merges consecutive packets (TCP only).
     pub lro: Option<bool>,
-    /// Whether runs of packets pass through the stack as one and are segmented late.
+    /// Whether runs of packets pass through the network stack as one and are segmented late.
     pub gso: Option<bool>,
-    /// Whether the device segments large TCP segments.
+    /// Whether the device segments large TCP packets.
     pub tso: Option<bool>,
     /// Interrupt coalescing.
     pub coalescing: Option<Coalescing>,
@@ -37,9 +38,10 @@ pub struct DeviceSettings {
 pub struct Coalescing {
     /// Wait after a received packet, in microseconds.
     pub receive_us: u32,
-    /// Number of received packets after which the device does not wait any longer; 0: only the time applies.
+    /// Number of received packets after which the device stops waiting; 0 means that only the time limits the
+    /// wait.
     pub receive_frames: u32,
-    /// Whether the device adapts both to the load.
+    /// Whether the device adapts both limits to the load.
     pub receive_adaptive: bool,
     /// Wait after a sent packet, in microseconds.
     pub send_us: u32,
@@ -88,7 +90,7 @@ pub(crate) fn value(socket: BorrowedFd<'_>, device: &str, command: u32, data: u3
 }
 
 /// Sends a command, which is the first word, through any socket of the device's network namespace. The answer
-/// replaces the command's words.
+/// overwrites `words`.
 ///
 /// # Safety
 /// The structure of the command must have no more than `WORDS` words, and no pointers.
@@ -107,7 +109,7 @@ pub(crate) unsafe fn exchange<const WORDS: usize>(
     }
     request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
     // SAFETY: the descriptor is open while it is borrowed, the name ends with a zero byte, and the caller
-    // promises that the data has room for the structure of the command.
+    // guarantees that the data has room for the structure of the command.
     let result =
         unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl, &raw mut request) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

@@ -1,4 +1,4 @@
-//! The hand-over of packets to other processes, as the user of a driver sees it.
+//! Handing packets over to other processes, as the user of a driver sees it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,17 +6,17 @@ use std::net::SocketAddr;
 /// A packet to hand over, as it was received.
 #[derive(Clone, Copy, Debug)]
 pub struct HandedPacket<'a> {
-    /// Its sender.
+    /// Sender of the packet.
     pub from: SocketAddr,
-    /// As [`RxBurst::priority`](crate::RxBurst::priority).
+    /// See [`RxBurst::priority`](crate::RxBurst::priority).
     pub priority: Option<u8>,
-    /// As [`RxBurst::received_at`](crate::RxBurst::received_at).
+    /// See [`RxBurst::received_at`](crate::RxBurst::received_at).
     pub received_at: Option<u64>,
     /// The packet, from its Homa header on.
     pub bytes: &'a [u8],
 }
 
-/// The hand-over between the processes that share a path, one of which receives the packets of all. Each
+/// Hands packets over between the processes that share a path, one of which receives the packets of all. Each
 /// process is a member of a group and has a slot in it, 0 to 63. Sets of slots are bit masks.
 pub trait Exchange {
     /// Returns a number that identifies the shared path: processes with the same number receive the same
@@ -26,21 +26,21 @@ pub trait Exchange {
     /// Joins the group with this name as the member in `slot`.
     ///
     /// # Errors
-    /// The system refuses a socket.
+    /// The system does not allow opening a socket.
     fn join(&mut self, group: &str, slot: u32) -> io::Result<()>;
 
-    /// Hands a packet over to the processes with these slots. Packets may be batched until
-    /// [`Exchange::flush`]. Packets that a process does not accept are dropped and counted.
+    /// Hands a packet over to the processes in these slots. Packets may be batched until [`Exchange::flush`].
+    /// Packets that a process does not accept are dropped and counted.
     fn hand_over(&mut self, slots: u64, packet: &HandedPacket<'_>);
 
     /// Sends all batched packets.
     fn flush(&mut self);
 
-    /// Returns this host's Homa port in the packet that the oldest network report quotes: the report concerns
+    /// Returns this host's Homa port in the packet that the oldest network report quotes. The report concerns
     /// the process that has this port. `None` if there is no report.
     fn next_report(&mut self) -> Option<u16>;
 
-    /// Hands the oldest report over to the processes with these slots, possibly none. This process itself has
+    /// Hands the oldest report over to the processes in these slots, possibly none. This process itself has
     /// already used every report of its path.
     fn hand_over_report(&mut self, slots: u64);
 }

@@ -6,8 +6,8 @@ pub(crate) const DESTINATION_PORT_AT: usize = 2;
 /// The packets that a process accepts.
 ///
 /// Acknowledgements concern all processes, whatever the filter, because they arrive with packets for any port
-/// of the host. A driver that filters therefore also gives each process the ACK, CUTOFFS and FREEZE packets
-/// for all ports, complete. DATA packets for other processes that contain an acknowledgement are truncated to
+/// of the host. A driver that filters therefore also passes each process the complete ACK, CUTOFFS and FREEZE
+/// packets for all ports. DATA packets for other processes that contain an acknowledgement are truncated to
 /// their header.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReceiveFilter {
@@ -18,9 +18,9 @@ pub struct ReceiveFilter {
 }
 
 impl ReceiveFilter {
-    /// Makes a filter for the Homa ports of this process, in any order. One of the processes that share an
-    /// address also answers for ports without a host: it passes the ports of the other processes as `others`.
-    /// All other processes pass `None`.
+    /// Creates a filter for the Homa ports of this process, in any order. Of the processes that share an
+    /// address, one also answers for ports without a host: it passes the ports of the other processes as
+    /// `others`. All other processes pass `None`.
     #[must_use]
     pub fn new(ports: impl IntoIterator<Item = u16>, others: Option<Vec<u16>>) -> ReceiveFilter {
         let sorted = |mut ports: Vec<u16>| {
@@ -31,7 +31,7 @@ impl ReceiveFilter {
         ReceiveFilter { ports: sorted(ports.into_iter().collect()), others: others.map(sorted) }
     }
 
-    /// Returns the filter of a process that shares its address with no other process: it accepts every
+    /// Returns the filter of a process that does not share its address with other processes. It accepts every
     /// packet.
     #[must_use]
     pub fn accept_all() -> ReceiveFilter {
@@ -53,9 +53,9 @@ impl ReceiveFilter {
 
     /// Whether a packet, passed from the first byte of its Homa header on, is for this process: for one of
     /// its ports, or for a port without a host if this process answers for those. A packet without a
-    /// destination port counts as one for a port without a host. Any other packet belongs to another process.
-    /// It may be truncated after the header of a DATA packet, 56 bytes, and serves only for fields that
-    /// concern the whole host.
+    /// destination port counts as a packet for a port without a host. Any other packet belongs to another
+    /// process. If it is a DATA packet, it may be truncated after its header (56 bytes). Use it only for
+    /// fields that concern the whole host.
     #[must_use]
     pub fn accepts(&self, packet: &[u8]) -> bool {
         let port = packet.get(DESTINATION_PORT_AT..DESTINATION_PORT_AT + 2);

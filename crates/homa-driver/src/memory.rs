@@ -1,4 +1,4 @@
-//! A driver for tests of wrappers: it records sent packets and returns packets that the test provides.
+//! A driver for tests of wrappers. It records sent packets and returns packets that the test provides.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,7 +13,7 @@ pub(crate) struct MemoryDriver {
     /// Priority and bytes of each sent packet.
     pub(crate) sent: Vec<(u8, Vec<u8>)>,
     pub(crate) arriving: VecDeque<(SocketAddr, Vec<u8>)>,
-    /// Number of packets that the driver still accepts; `None`: any number.
+    /// Number of packets that the driver still accepts; unlimited if `None`.
     pub(crate) room: Option<usize>,
     /// The local address; 127.0.0.1:4000 if `None`.
     pub(crate) local: Option<SocketAddr>,

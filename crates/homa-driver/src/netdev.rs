@@ -10,8 +10,8 @@ use crate::l2::netlink::Netlink;
 pub use crate::l2::interface::{InterfaceState, NamedInterface, by_name, names};
 pub use crate::l2::netlink::XdpProgram;
 
-/// Returns the XDP program that the device with this index runs, however it was attached; `None` if it runs
-/// none.
+/// Returns the XDP program that the device with this index runs, however it was attached; `None` if it has no
+/// program.
 ///
 /// # Errors
 /// The error of the kernel; ENODEV if there is no such device.
@@ -19,7 +19,7 @@ pub fn xdp_program(device: u32) -> io::Result<Option<XdpProgram>> {
     Netlink::open()?.xdp_program(device)
 }
 
-/// Attaches an XDP program that stays attached until it is detached or the device is removed. With `None`,
+/// Attaches an XDP program, which stays attached until it is detached or the device is removed. With `None`,
 /// detaches such a program.
 ///
 /// # Errors

@@ -1,6 +1,6 @@
 //! Turns off offloads of a network device: packet processing that it does on behalf of the kernel.
 //!
-//! A virtual device passes a packet of 64 KB that "the hardware" was to segment, or a checksum that it was to
+//! A virtual device passes a 64 KB packet that "the hardware" should segment, or a checksum that it should
 //! compute, unchanged to its other end. If the other end simulates a wire, such packets are wrong: no wire
 //! could carry them.
 
@@ -12,8 +12,8 @@ use socket2::{Domain, Socket, Type};
 use crate::ethtool::value;
 
 /// Commands of linux/ethtool.h that set segmentation offload (TSO for TCP, GSO for the rest), receive merging
-/// (GRO) and checksum offload. Checksums go last, since segmentation offload needs them. If the kernel
-/// refuses one without the other, segmentation offload is already off by then.
+/// (GRO) and checksum offload. Checksum offload is turned off last, since segmentation offload needs it. If
+/// the kernel refuses to turn off only one of the two, segmentation offload is already off by then.
 const SET_TSO: u32 = 0x1f;
 const SET_GSO: u32 = 0x24;
 const SET_GRO: u32 = 0x2c;

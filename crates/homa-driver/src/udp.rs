@@ -1,12 +1,12 @@
-//! Homa packets as UDP payload (WIRE-16): on any Linux, over IPv4 and IPv6, without privileges.
+//! Homa packets as UDP payload (WIRE-16): on any Linux system, over IPv4 and IPv6, without privileges.
 //!
-//! The priority of a packet travels in its DSCP field as a class selector. Packets are never fragmented: a
-//! packet too long for the path is dropped and counted, and lowers [`Driver::max_packet`] for that peer. If
+//! The priority of a packet is a class selector in its DSCP field. Packets are never fragmented: a packet
+//! that is too long for the path is dropped and counted, and lowers [`Driver::max_packet`] for that peer. If
 //! the kernel supports it, packets of equal length to one peer are passed to it as one datagram and segmented
 //! late (UDP_SEGMENT). Packets may also be received merged (UDP_GRO). On the wire they are ordinary packets.
 //!
-//! If a link accepts no packets for 5 ms and the host also has peers behind other links, packets for which
-//! that link has no room are lost ([`SendErrors::link_stuck`](crate::SendErrors::link_stuck)). Packets on the
+//! If a link accepts no packets for 5 ms and the host also has peers behind other links, packets that the
+//! link has no room for are lost ([`SendErrors::link_stuck`](crate::SendErrors::link_stuck)). Packets on the
 //! other links are still sent. A host whose peers are all behind one link waits for that link.
 
 use std::io;
@@ -20,7 +20,7 @@ use crate::driver::{BufferSizes, Driver, DriverStats, SentPacket, TxPacket, Unre
 pub use crate::socket::{BindError, MAX_SEGMENTED_BYTES};
 use crate::socket::{LinkedSocket, SocketConfig};
 
-/// Largest UDP payload over IPv4 in bytes: 65,535 less the IPv4 header (20) and the UDP header (8).
+/// Largest UDP payload over IPv4 in bytes: 65,535 minus the IPv4 header (20) and the UDP header (8).
 pub const MAX_PACKET_BYTES: usize = 65_507;
 
 /// How to set up a [`UdpDriver`].
@@ -32,20 +32,20 @@ pub struct UdpConfig {
     /// default. It matters only if the MTU is larger, as on loopback (65,536). There, larger packets mean
     /// fewer packets, and smaller packets make priorities finer-grained.
     pub max_packet_bytes: usize,
-    /// Send buffer to request in bytes. 2 MiB by default: a burst of 32 packets of maximum length. The
-    /// protocol knows which message is shortest, so it orders further queued packets better than a buffer
-    /// does.
+    /// Send buffer to request in bytes. The default, 2 MiB, holds a burst of 32 packets of maximum length. A
+    /// larger buffer would not help: the protocol knows which message is shortest, so it orders queued
+    /// packets better than a buffer does.
     pub send_buffer_bytes: usize,
     /// Receive buffer to request in bytes. 8 MiB by default, since unscheduled bytes arrive without a grant.
-    /// This holds about 60 KB from each of 64 peers at once, at the double length that the kernel charges for
-    /// small packets.
+    /// This holds about 60 KB from each of 64 peers at once, given that the kernel charges small packets at
+    /// twice their length.
     pub receive_buffer_bytes: usize,
     /// Whether the kernel segments and merges runs of equal-length packets. True by default; the driver
     /// detects kernels that do not support this.
     pub segmentation: bool,
-    /// Maximum bytes of a run that the kernel segments, packets and their headers together; at most
-    /// [`MAX_SEGMENTED_BYTES`], which is the default. Longer runs cost less per packet; shorter runs let a
-    /// packet of another message in sooner. A packet longer than this is sent alone.
+    /// Maximum bytes of a run that the kernel segments, including packet headers; at most
+    /// [`MAX_SEGMENTED_BYTES`], which is the default. Longer runs cost less per packet; with shorter runs, a
+    /// packet of another message waits less. A packet longer than this is sent alone.
     pub max_segmented_bytes: usize,
 }
 
@@ -86,15 +86,15 @@ impl UdpDriver {
         Ok(UdpDriver { socket })
     }
 
-    /// Opens and binds `count` sockets at one address (SO_REUSEPORT), 1 to 64. The kernel gives a packet to
+    /// Opens and binds `count` sockets at one address (SO_REUSEPORT), 1 to 64. The kernel passes a packet to
     /// the socket at index `(sender_id as u32 >> 1) % count` of the result, so all packets of an RPC reach
-    /// the same socket. Packets too short to have an ID go to the first. A run of packets merged by a sender
-    /// or a network card goes where its first packet goes. While the sockets are being opened, any of them
-    /// may receive any packet.
+    /// the same socket. Packets too short to have an ID go to the first socket. A run of packets merged by a
+    /// sender or a network card goes to the socket of its first packet. While the sockets are being opened,
+    /// any of them may receive any packet.
     ///
     /// Another process of the same user that also sets SO_REUSEPORT can bind the address too. It receives no
-    /// packets unless it attaches a program of its own. With a `count` of 1 the option is set only while a
-    /// link of this host accepts no packets; at other times no other process can bind the address.
+    /// packets unless it attaches its own program. With a `count` of 1 the option is set only while a link of
+    /// this host accepts no packets; at other times no other process can bind the address.
     ///
     /// # Errors
     /// See [`BindError`].

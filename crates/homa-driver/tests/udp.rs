@@ -94,7 +94,7 @@ fn nothing_there_is_no_error_and_does_not_wait() {
 #[test]
 fn a_burst_of_32_takes_one_call_to_send_and_few_to_receive() {
     for host in hosts() {
-        // With growing lengths, no packets can be merged.
+        // If each packet is longer than the one before, none can be merged.
         let bytes: Vec<Vec<u8>> = (0..32).map(|i| message(60 + i, i as u8)).collect();
         let (mut a, mut b) = (bind(host), bind(host));
         assert_eq!(a.send(&packets(b.local_addr(), 0, &bytes)).unwrap(), 32);
@@ -177,7 +177,7 @@ fn runs_to_several_peers_keep_apart() {
     assert!(to_c.iter().map(|(_, packet)| packet).eq(expect(true)));
 }
 
-/// Returns the type of service or traffic class of the next packet at a plain socket.
+/// Returns the type of service or traffic class of the next packet received on a plain socket.
 fn received_dscp(socket: &UdpSocket) -> u8 {
     poll_readable(socket.as_fd());
     let mut byte = [0_u8; 64];
@@ -189,7 +189,7 @@ fn received_dscp(socket: &UdpSocket) -> u8 {
     header.msg_iovlen = 1;
     header.msg_control = control.as_mut_ptr().cast();
     header.msg_controllen = size_of_val(&control) as _;
-    // SAFETY: the socket is open. The header points to buffers of the correct lengths, which live through the
+    // SAFETY: the socket is open. The header points to buffers of the correct lengths, which outlive the
     // call.
     assert!(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, 0) } >= 0);
     // SAFETY: the kernel has filled the control buffer and its length.
@@ -301,7 +301,7 @@ fn the_configured_cap_bounds_packets_on_wide_paths() {
     assert!(driver.max_packet("127.0.0.1:9".parse().unwrap()) <= MAX_PACKET_BYTES);
 }
 
-/// Returns an address of this host at which no socket is bound.
+/// Returns an address of this host to which no socket is bound.
 fn closed_port(host: &str) -> SocketAddr {
     UdpSocket::bind(host).unwrap().local_addr().unwrap()
 }
@@ -362,7 +362,8 @@ fn a_report_about_one_packet_does_not_cost_the_next() {
         let bytes: Vec<Vec<u8>> = (0..5).map(|i| message(80 + i, i as u8)).collect();
         let mut all = packets(alive, 0, &bytes);
         all[0].to = dead;
-        // In separate calls, the second packet gets the error; in one call, the error ends the call early.
+        // In separate calls, sending the second packet returns the error; in one call, the error ends the
+        // call early.
         for calls in [vec![&all[..1], &all[1..2], &all[2..]], vec![&all[..]]] {
             calls.into_iter().for_each(|packets| assert_eq!(a.send(packets).unwrap(), packets.len()));
             let got = receive_packets(&mut b, 4);
@@ -413,7 +414,7 @@ fn what_the_kernel_drops_for_want_of_room_is_counted() {
     assert_eq!(a.send(&packets(b.local_addr(), 0, &bytes)).unwrap(), 200);
     let mut burst = RxBurst::new();
     while b.receive(&mut burst).unwrap() > 0 {}
-    // The count is attached to packets that arrive after the drops.
+    // The kernel attaches the count to packets that arrive after the drops.
     assert_eq!(a.send(&packets(b.local_addr(), 0, &bytes[..1])).unwrap(), 1);
     receive_packets(&mut b, 1);
     let stats = b.stats();

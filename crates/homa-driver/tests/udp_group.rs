@@ -1,4 +1,4 @@
-//! Several UDP sockets at one address, and the steering between them.
+//! Several UDP sockets at one address, and how packets are steered to them.
 
 use std::net::{SocketAddr, UdpSocket};
 

@@ -38,7 +38,7 @@ fn a_capture_that_cannot_begin_names_its_file() {
         homa_testkit::skip(format_args!("no {device} on this machine"));
         return;
     }
-    // The header is written immediately: a device that is already full causes an error for the caller, not a
+    // The header is written immediately: if the disk is already full, the caller gets an error instead of a
     // capture that stops.
     let error = PcapDriver::create(bind("127.0.0.1:0"), device).unwrap_err();
     assert!(error.to_string().contains(device), "{error}");
@@ -56,7 +56,7 @@ fn a_faulty_wire_loses_and_doubles_what_it_counts() {
     while taken < all.len() {
         taken += a.send(&all[taken..]).unwrap();
     }
-    // A packet held for reordering is passed on within a millisecond of calls.
+    // A packet held for reordering is released after at most a millisecond of calls.
     while a.poll_timeout().is_some() {
         a.receive(&mut RxBurst::new()).unwrap();
     }

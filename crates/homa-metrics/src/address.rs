@@ -1,4 +1,4 @@
-//! Addresses that serve metrics: an IP address and a port, or a socket in the file system.
+//! Addresses at which metrics are exported: an IP address and a port, or a socket in the file system.
 
 use std::fmt;
 use std::fs;
@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 
-/// The address at which a process serves its metrics.
+/// The address at which a process exports its metrics.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum MetricsAddr {
-    /// HTTP over TCP: a name or an IP address, and a port.
+    /// HTTP over TCP, to a host name or an IP address, and a port.
     Tcp(String),
     /// HTTP over a stream socket in the file system.
     Unix(PathBuf),
@@ -93,7 +93,7 @@ impl Stream for TcpStream {
     }
 
     fn end_writing(&self) {
-        // The peer may be gone already.
+        // The peer may have disconnected already.
         let _ = self.shutdown(std::net::Shutdown::Write);
     }
 }
@@ -119,7 +119,7 @@ impl Listener {
     /// Listens at an address; port 0 picks any free port.
     ///
     /// # Errors
-    /// The address is taken, belongs to another machine, or needs privileges.
+    /// The address is in use, belongs to another machine, or requires privileges.
     pub fn bind(addr: &MetricsAddr) -> Result<Listener> {
         match addr {
             MetricsAddr::Tcp(text) => {
@@ -156,7 +156,7 @@ impl Listener {
     }
 }
 
-/// Connects, waiting at most `patience`.
+/// Connects, waiting for at most `patience`.
 pub fn connect(addr: &MetricsAddr, patience: Duration) -> Result<Box<dyn Stream>> {
     Ok(match addr {
         MetricsAddr::Tcp(text) => Box::new(TcpStream::connect_timeout(&resolve(text)?, patience)?),
@@ -164,7 +164,7 @@ pub fn connect(addr: &MetricsAddr, patience: Duration) -> Result<Box<dyn Stream>
     })
 }
 
-/// Resolves `HOST:PORT`; an IPv6 address is in brackets.
+/// Resolves `HOST:PORT`, where an IPv6 address is in brackets.
 fn resolve(text: &str) -> Result<SocketAddr> {
     let (host, port) = text.rsplit_once(':').with_context(|| format!("`{text}` has no port"))?;
     let port: u16 = port.parse().map_err(|_| anyhow!("`{text}`: `{port}` is not a port"))?;
@@ -173,11 +173,11 @@ fn resolve(text: &str) -> Result<SocketAddr> {
     found.next().with_context(|| format!("`{host}` has no address"))
 }
 
-/// Listens at a socket in the file system, and replaces a socket left by a dead process. `option` is the name
-/// of the command-line option that sets the path, for errors.
+/// Listens on a socket in the file system, replacing any socket left behind by a dead process. `option` is
+/// the name of the command-line option that sets the path, for error messages.
 ///
 /// # Errors
-/// Another process listens there, the path is not a socket, or its directory is not writable.
+/// Another process listens on the socket, the path is not a socket, or its directory is not writable.
 pub fn listen_unix(path: &Path, option: &str) -> Result<UnixListener> {
     let failed = || format!("cannot listen at {}", path.display());
     if fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket()) {

@@ -13,7 +13,7 @@ use crate::text::{Family, Labels, Sample, Snapshot};
 /// Name and labels of a sample.
 type Key<'a> = (&'a str, &'a [(String, String)]);
 
-/// The metric that contains the time since a host was created.
+/// The metric with the time since a host was created.
 const UPTIME: &str = "homa_uptime_seconds";
 
 /// The change of one metric for one set of labels.
@@ -28,17 +28,17 @@ pub struct Change {
     pub kind: String,
     /// "s", "B", "bit/s", or empty.
     pub unit: String,
-    /// The meaning.
+    /// The meaning of the metric.
     pub help: String,
-    /// The later value; for a histogram, the number of values.
+    /// The later value; for a histogram, the number of values it contains.
     pub now: f64,
-    /// The increase; for a counter that went back, the later value itself.
+    /// The increase; for a counter that went back, the whole later value.
     pub difference: f64,
     /// The increase per second, for counters and histograms.
     pub per_second: Option<f64>,
     /// For a counter of seconds: its increase divided by the elapsed time.
     pub utilisation: Option<f64>,
-    /// Whether the counter is lower than before, which means that its process was restarted.
+    /// Whether the counter is lower than before, which means that its process restarted.
     pub went_back: bool,
     /// The values added to a histogram.
     #[serde(rename = "times", skip_serializing_if = "Option::is_none", serialize_with = "distribution")]
@@ -48,19 +48,19 @@ pub struct Change {
 /// The changes between two scrapes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Changes {
-    /// Version of this format.
+    /// Version of this JSON format.
     pub schema: u32,
     /// Elapsed time in seconds, or the time since a restart; `None` if unknown.
     pub seconds: Option<f64>,
     /// Whether there was no earlier scrape, so that the changes are since the start of the process.
     pub since_start: bool,
-    /// Hosts whose process was restarted between the scrapes: their changes are since the restart.
+    /// Hosts whose process restarted between the scrapes. Their changes are since the restart.
     pub restarted: Vec<String>,
     /// The metrics that changed, in the order of the later scrape.
     pub metrics: Vec<Change>,
 }
 
-/// Compares two scrapes. Without an earlier scrape, everything counts from the start of the process.
+/// Compares two scrapes. Without an earlier scrape, the changes are since the start of the process.
 #[must_use]
 pub fn between(before: Option<&Scrape>, now: &Scrape) -> Changes {
     let earlier = EarlierScrape::of(before, now);
@@ -85,11 +85,11 @@ pub fn between(before: Option<&Scrape>, now: &Scrape) -> Changes {
     }
 }
 
-/// The values of the earlier scrape, and the time elapsed since.
+/// The values of the earlier scrape, and the time that has elapsed since then.
 struct EarlierScrape<'a> {
     values: HashMap<Key<'a>, f64>,
     histograms: Vec<(&'a str, Labels, Histogram)>,
-    /// Seconds since the earlier scrape, or since a restart, for each host that reports its uptime.
+    /// For each host that reports its uptime, seconds since the earlier scrape or since a restart.
     seconds_of: HashMap<String, f64>,
     seconds: Option<f64>,
     restarted: Vec<String>,
@@ -129,7 +129,7 @@ impl<'a> EarlierScrape<'a> {
             seconds_of.insert(host, since);
         }
         let by_clock = before.and_then(|before| Some(now.at? - before.at?)).filter(|seconds| *seconds > 0.0);
-        // Uptimes are exact. Of several hosts, one that was up the whole time has the longest.
+        // Uptimes are exact. The longest belongs to a host that was up the whole time, if there is one.
         let by_hosts = seconds_of.values().copied().reduce(f64::max);
         let seconds = match before {
             Some(_) if restarted.is_empty() => by_hosts.or(by_clock),
@@ -144,7 +144,7 @@ impl<'a> EarlierScrape<'a> {
         EarlierScrape { values, histograms, seconds_of, seconds, restarted }
     }
 
-    /// Elapsed time for a metric with these labels, in seconds.
+    /// Returns the elapsed time for a metric with these labels, in seconds.
     fn seconds(&self, labels: &[(String, String)]) -> Option<f64> {
         let host = labels.iter().find(|(name, _)| name == "host").map_or("", |(_, host)| host.as_str());
         self.seconds_of.get(host).copied().or(self.seconds).filter(|seconds| *seconds > 0.0)
@@ -160,7 +160,7 @@ impl<'a> EarlierScrape<'a> {
         let went_back = counted && sample.value < then;
         let anew = went_back || (counted && self.is_of_restarted(&sample.labels));
         let difference = if anew { sample.value } else { sample.value - then };
-        // Also false for NaN.
+        // This is also false for NaN.
         let changed = difference.abs() > 0.0;
         let seconds = self.seconds(&sample.labels);
         let per_second = seconds.filter(|_| counted).map(|seconds| difference / seconds);
@@ -258,7 +258,7 @@ impl Changes {
     }
 }
 
-/// Formats the cells of one change.
+/// Formats the table cells for one change.
 fn line(change: &Change) -> [String; 7] {
     let help = match (&change.histogram, change.went_back) {
         (Some(times), _) => tail(times, &change.unit),
@@ -342,7 +342,7 @@ mod tests {
         let again = between(Some(&scrape(100.0, 1_000, 5.0, 5, 10)), &scrape(2.0, 50, 6.0, 5, 4));
         let sent = one(&again, "homa_packets_sent_total");
         assert_eq!((sent.difference, sent.per_second, sent.went_back), (50.0, Some(25.0), true));
-        // The host has counted more than its predecessor, but only since its own start.
+        // The new host has counted more than its predecessor, but only the values since its own start count.
         assert_eq!(one(&again, "homa_host_lock_wait_seconds_total").difference, 6.0);
         assert_eq!(one(&again, "homa_call_seconds").difference, 4.0);
         let later = between(Some(&scrape(10.0, 1_000, 5.0, 5, 10)), &scrape(20.0, 50, 6.0, 5, 4));

@@ -1,5 +1,5 @@
-//! Serves metrics over HTTP: `GET /metrics`. However many and however slow the clients are, serving costs the
-//! process a few sleeping threads, and producing a text at most every 20 ms.
+//! Exports metrics over HTTP: `GET /metrics`. However many clients there are, and however slow they are, this
+//! costs the process only a few sleeping threads, and producing a text at most every 20 ms.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -12,30 +12,30 @@ use anyhow::{Context, Result};
 
 use crate::address::{Listener, MetricsAddr, Stream};
 
-/// Number of connections served at a time; the kernel queues some more.
+/// Number of connections served concurrently; the kernel queues some more.
 const WORKERS: usize = 4;
 
-/// Maximum time for receiving a request, and for sending the answer.
+/// Time limit for receiving a request, and for sending the response.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Maximum time for reading the rest of what a scraper sends: closing earlier could reset the connection and
-/// lose the answer.
+/// Time limit for reading the remainder of a request. Closing the connection earlier could reset it and lose
+/// the response.
 const FAREWELL: Duration = Duration::from_millis(200);
 
-/// Maximum length of a request, bytes.
+/// Maximum length of a request in bytes.
 const MAX_REQUEST: usize = 8_192;
 
-/// Minimum time between producing two texts, since the source may take locks. Clients that ask meanwhile
-/// wait: an older text would hide recent events.
+/// Minimum time between producing two texts, since the source may take locks. Clients that send a request in
+/// the meantime wait: an older text would not contain recent events.
 const SPACING: Duration = Duration::from_millis(20);
 
-/// Pause after a failed accept, for which the usual cause is a lack of descriptors.
+/// Pause after a failed accept, which is usually caused by a lack of descriptors.
 const OUT_OF_ORDER: Duration = Duration::from_millis(100);
 
 /// A function that returns the text of the metrics, or the reason why there is none.
 type Source = dyn Fn() -> Result<String> + Send + Sync;
 
-/// Serves metrics until the process ends. A socket in the file system is removed when this value is dropped.
+/// Serves metrics until the process exits. A socket in the file system is removed when this value is dropped.
 pub struct Exporter {
     url: String,
     socket: Option<PathBuf>,
@@ -45,7 +45,7 @@ impl Exporter {
     /// Starts serving the text that `source` returns.
     ///
     /// # Errors
-    /// The address is taken or not available.
+    /// The address is in use or not available.
     pub fn start(
         addr: &MetricsAddr,
         source: impl Fn() -> Result<String> + Send + Sync + 'static,
@@ -83,14 +83,14 @@ impl Drop for Exporter {
     }
 }
 
-/// The source of the metrics, and its last text.
+/// The source of the metrics, and the text that it last returned.
 struct Pages {
     source: Box<Source>,
     last: Mutex<Option<(Instant, Arc<str>)>>,
 }
 
 impl Pages {
-    /// Returns metrics that the source produced after `asked`.
+    /// Returns metrics that the source produced after the time `asked`.
     fn metrics(&self, asked: Instant) -> Result<Arc<str>> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((at, text)) = last.as_ref() {
@@ -105,7 +105,7 @@ impl Pages {
         Ok(text)
     }
 
-    /// Returns the answer to a request.
+    /// Returns the response to a request.
     fn answer(&self, request: &Request) -> Vec<u8> {
         match request {
             Request::Get(path) if path == "/metrics" => match self.metrics(Instant::now()) {
@@ -130,10 +130,10 @@ fn response(status: &str, kind: &str, body: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// A request.
+/// A parsed request.
 #[derive(Debug, PartialEq, Eq)]
 enum Request {
-    /// GET with the path, without the query after a question mark.
+    /// GET with this path, without the query after the question mark.
     Get(String),
     /// A different method.
     Other,
@@ -144,7 +144,7 @@ enum Request {
 }
 
 impl Request {
-    /// Parses a request; `None` if it is not complete yet.
+    /// Parses a request; `None` if it is still incomplete.
     fn parse(bytes: &[u8]) -> Option<Request> {
         let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else {
             return (bytes.len() > MAX_REQUEST).then_some(Request::TooLong);
@@ -204,7 +204,7 @@ fn serve_connection(stream: &mut dyn Stream, pages: &Pages) -> std::io::Result<(
     Ok(())
 }
 
-/// Reads the next bytes. The deadline covers all reads, so a slow client gets no extra time.
+/// Reads the next bytes. The deadline covers all reads, so a slow client gets no additional time.
 fn read_some(stream: &mut dyn Stream, until: Instant, bytes: &mut Vec<u8>) -> std::io::Result<usize> {
     let mut buffer = [0; 2_048];
     loop {
@@ -220,7 +220,8 @@ fn read_some(stream: &mut dyn Stream, until: Instant, bytes: &mut Vec<u8>) -> st
     }
 }
 
-/// Returns the time left until `until`; an error instead of zero, which sockets treat as no timeout.
+/// Returns the time left until `until`. If none is left, returns an error, because sockets treat a timeout of
+/// zero as no timeout.
 pub fn left(until: Instant) -> std::io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
@@ -271,7 +272,7 @@ mod tests {
             (0..5).map(|_| pages.metrics(Instant::now()).expect("a text").to_string()).collect();
         assert_eq!(told, ["0", "1", "2", "3", "4"]);
         assert!(began.elapsed() >= 4 * SPACING);
-        // A client that asked before the source was called may share its text.
+        // A client whose request arrived before the source was called may share the text.
         assert_eq!(&*pages.metrics(began).expect("a text"), "4");
     }
 

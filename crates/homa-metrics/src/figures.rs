@@ -1,4 +1,4 @@
-//! The figures of a host between two scrapes.
+//! The key figures of a host between two scrapes.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use crate::text::Snapshot;
 /// The label that contains a sample's host.
 const HOST: &str = "host";
 
-/// The histograms of call times and answer times, and their label for message sizes.
+/// The histograms of call durations and answer times, and their label for message sizes.
 const CALLS: &str = "homa_call_seconds";
 const ANSWERS: &str = "homa_answer_seconds";
 const BYTES: &str = "bytes";
@@ -18,7 +18,7 @@ const BYTES: &str = "bytes";
 /// The metrics of one host.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostMetrics {
-    /// Values by name, excluding those of single peers and buckets.
+    /// Values by name, excluding those of individual peers and buckets.
     values: HashMap<String, f64>,
     calls: BySize,
     answers: BySize,
@@ -28,7 +28,7 @@ pub struct HostMetrics {
 type BySize = Vec<(String, Histogram)>;
 
 impl HostMetrics {
-    /// Returns the metrics of each host in a snapshot, in snapshot order, and those of the process.
+    /// Returns the metrics of each host in a snapshot, in snapshot order, and the metrics of the process.
     pub fn by_host(snapshot: &Snapshot) -> (Vec<(String, HostMetrics)>, HostMetrics) {
         let mut hosts: Vec<(String, HostMetrics)> = Vec::new();
         let mut process = HostMetrics::default();
@@ -66,7 +66,7 @@ impl HostMetrics {
         self.values.get(name).copied().unwrap_or(0.0)
     }
 
-    /// Time since the host was created, in seconds.
+    /// Returns the time since the host was created, in seconds.
     pub fn uptime(&self) -> f64 {
         self.value("homa_uptime_seconds")
     }
@@ -80,17 +80,17 @@ fn entry<'a>(hosts: &'a mut Vec<(String, HostMetrics)>, host: &str) -> &'a mut H
     &mut hosts[index].1
 }
 
-/// Rates of a host between two scrapes, and its state at the later scrape. Times are in seconds, rates per
-/// second.
+/// Rates of a host between two scrapes, and its state at the later scrape. Times are in seconds and rates are
+/// per second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Figures {
     /// The time between the scrapes.
     pub seconds: f64,
-    /// Whether the process was restarted between the scrapes: rates are then since the restart.
+    /// Whether the process restarted between the scrapes. Rates are then since the restart.
     pub restarted: bool,
     /// RPCs currently open, as client or server.
     pub open_rpcs: f64,
-    /// Calls that got their response.
+    /// Calls that received their response.
     pub calls_per_s: f64,
     /// Calls that failed.
     pub failed_per_s: f64,
@@ -102,7 +102,7 @@ pub struct Figures {
     pub bytes_in_per_s: f64,
     /// Bytes sent by the packet path.
     pub bytes_out_per_s: f64,
-    /// Granted and unscheduled bytes that have not been received, at present.
+    /// Granted and unscheduled bytes that have currently not been received.
     pub granted_bytes: f64,
     /// GRANT packets sent.
     pub grants_sent_per_s: f64,
@@ -114,9 +114,9 @@ pub struct Figures {
     pub queued_requests: f64,
     /// Bytes of these requests.
     pub queued_bytes: f64,
-    /// Bytes of incoming messages, at present.
+    /// Current bytes of incoming messages.
     pub incoming_bytes: f64,
-    /// Bytes of outgoing messages, at present.
+    /// Current bytes of outgoing messages.
     pub outgoing_bytes: f64,
     /// Packets dropped for any reason, by the protocol or the packet path.
     pub drops_per_s: f64,
@@ -132,30 +132,30 @@ pub struct Figures {
     pub lock_waiting: f64,
     /// Average number of processors that the process kept busy; `None` if unknown.
     pub processors_busy: Option<f64>,
-    /// Times of the calls that ended between the scrapes.
+    /// Durations of the calls that ended between the scrapes.
     pub calls: TimeDistribution,
-    /// Call times of each size class that has any.
+    /// Call durations for each size class that has any.
     pub calls_by_bytes: Vec<TimeDistribution>,
-    /// Times of the requests answered between the scrapes, from the arrival of the whole request until the
-    /// application handed over the answer. These are not round trips, since they contain no network time.
+    /// Answer times of the requests answered between the scrapes: from the arrival of the whole request until
+    /// the application submits the response. These are not round trips, since they contain no network time.
     pub answers: TimeDistribution,
-    /// Answer times of each size class that has any.
+    /// Answer times for each size class that has any.
     pub answers_by_bytes: Vec<TimeDistribution>,
 }
 
 /// A distribution of times.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct TimeDistribution {
-    /// Range of the longer of request and response, both bounds included; absent for all sizes.
+    /// Range of the longer of request and response, both ends inclusive; absent if all sizes are included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<String>,
-    /// Number of times.
+    /// Number of times in the distribution.
     pub count: f64,
-    /// Median, with the precision of the buckets: at most a quarter too long.
+    /// Median, with the precision of the buckets, which is at most a quarter too long.
     pub p50_s: Option<f64>,
     /// 99th percentile, with the same precision.
     pub p99_s: Option<f64>,
-    /// Maximum, with the same precision; `None` also if it lies beyond the buckets.
+    /// Maximum, with the same precision; also `None` if it exceeds the last bucket.
     pub max_s: Option<f64>,
 }
 
@@ -168,7 +168,7 @@ impl TimeDistribution {
 }
 
 /// Returns the figures between two scrapes; for a new host, since its creation. `elapsed` is the time between
-/// the scrapes by this process's clock, for metrics of the process.
+/// the scrapes according to this process's clock, for metrics of the process.
 pub fn between(
     before: Option<(&HostMetrics, &HostMetrics)>,
     now: (&HostMetrics, &HostMetrics),
@@ -224,7 +224,7 @@ pub fn between(
     }
 }
 
-/// Returns the times between two scrapes, for all sizes and for each size class that has any.
+/// Returns the times between two scrapes, in total and for each size class that has any.
 fn tails(then: &BySize, now: &BySize) -> (TimeDistribution, Vec<TimeDistribution>) {
     let mut all = Histogram::default();
     let mut by_bytes = Vec::new();
@@ -239,7 +239,7 @@ fn tails(then: &BySize, now: &BySize) -> (TimeDistribution, Vec<TimeDistribution
     (TimeDistribution::of(None, &all), by_bytes)
 }
 
-/// Whether the process was restarted between the scrapes.
+/// Returns whether the process restarted between the scrapes.
 fn was_restarted(before: &HostMetrics, now: &HostMetrics) -> bool {
     let mut counters = before.values.iter().filter(|(name, _)| name.ends_with("_total"));
     now.uptime() < before.uptime() || counters.any(|(name, then)| now.value(name) < *then)
@@ -310,7 +310,8 @@ mod tests {
         assert!(figures.restarted);
         assert_eq!((figures.seconds, figures.calls_per_s, figures.calls.count), (2.0, 150.0, 10.0));
         assert_eq!(figures.processors_busy, Some(0.25));
-        // Also if the host is older than its predecessor was, but has counted less.
+        // A restart is also detected if the host has a longer uptime than its predecessor had, but has
+        // counted less.
         let later = numbers(11.0, 50, 4, 90, 1.0);
         assert!(between(Some((&before.0, &before.1)), (&later.0, &later.1), 1.0).restarted);
     }

@@ -1,4 +1,4 @@
-//! Numbers, labels and distributions as text and as JSON.
+//! Formats numbers, labels and distributions as text and as JSON.
 
 use serde_json::{Value, json};
 
@@ -44,7 +44,7 @@ pub fn plain(value: f64) -> String {
     }
 }
 
-/// Converts a histogram to JSON, without empty buckets.
+/// Converts a histogram to JSON, leaving out empty buckets.
 pub fn histogram_as_json(labels: &[(String, String)], times: &Histogram) -> Value {
     let buckets: Vec<Value> = times
         .buckets

@@ -1,18 +1,18 @@
-//! Histograms of the text format, and their differences.
+//! Histograms of the text format, and differences between them.
 
 use crate::text::{Family, Labels, Sample};
 
 /// A histogram.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Histogram {
-    /// The inclusive ends of the buckets in ascending order, and the number of values in each.
+    /// The inclusive upper bounds of the buckets in ascending order, and the number of values in each bucket.
     pub buckets: Vec<(f64, f64)>,
     /// The sum of all values.
     pub sum: f64,
 }
 
 impl Histogram {
-    /// Returns the histograms of a family, with their labels except `le`.
+    /// Returns the histograms of a family, with all of their labels except `le`.
     #[must_use]
     pub fn all(family: &Family) -> Vec<(Labels, Histogram)> {
         let mut all: Vec<(Labels, Histogram)> = Vec::new();
@@ -54,13 +54,13 @@ impl Histogram {
         }
     }
 
-    /// The number of values.
+    /// Returns the number of values.
     #[must_use]
     pub fn count(&self) -> f64 {
         self.buckets.iter().map(|(_, count)| count).sum()
     }
 
-    /// Returns the values added since `before`; `None` if a count went back or the buckets differ.
+    /// Returns the values added since `before`; `None` if a count decreased or the buckets differ.
     #[must_use]
     pub fn since(&self, before: &Histogram) -> Option<Histogram> {
         let ends = |histogram: &Histogram| histogram.buckets.iter().map(|(end, _)| *end).collect::<Vec<_>>();
@@ -85,8 +85,8 @@ impl Histogram {
         self.sum += other.sum;
     }
 
-    /// Returns the end of the bucket that contains this quantile (0 to 1): infinite in the last bucket,
-    /// `None` if there are no values.
+    /// Returns the upper bound of the bucket that contains this quantile (0 to 1). This is infinite in the
+    /// last bucket. Returns `None` if there are no values.
     #[must_use]
     pub fn quantile(&self, fraction: f64) -> Option<f64> {
         let rank = (self.count() * fraction).ceil().max(1.0);

@@ -1,8 +1,9 @@
-//! Metrics in the Prometheus text format: serving, reading and comparing them.
+//! Exports, reads and compares metrics in the Prometheus text format.
 //!
-//! - [`Exporter`] serves a text at a [`MetricsAddr`] over HTTP, through TCP or a socket in the file system.
-//! - [`scrape`] reads the text of a process, [`Source`] also that of a file, and [`text`] parses it.
-//! - [`Histogram`] contains the values of a histogram, either of all time or since an earlier scrape.
+//! - [`Exporter`] serves a text over HTTP at a [`MetricsAddr`], through TCP or a socket in the file system.
+//! - [`scrape`] reads the metrics of a process, [`Source`] also reads those in a file, and [`text`] parses
+//!   them.
+//! - [`Histogram`] contains the values of a histogram, either since the start or since an earlier scrape.
 //! - [`changes`] compares two scrapes: differences, rates, fractions of the elapsed time.
 //! - [`LiveView`] is a live view of the hosts of several processes.
 //!

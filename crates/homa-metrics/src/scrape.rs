@@ -1,4 +1,4 @@
-//! Metrics from a process that serves them, or from a file.
+//! Reads metrics from a process that exports them, or from a file.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -17,10 +17,10 @@ use crate::format::{histogram_as_json, labels_as_json, named, plain, tail};
 use crate::histogram::Histogram;
 use crate::text::{self, Family, Snapshot};
 
-/// Maximum time for connecting and for receiving the whole answer.
+/// Time limit for connecting and receiving the whole response.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Maximum length of a text in bytes: a process with hundreds of hosts serves less.
+/// Maximum length of a text in bytes: even a process with hundreds of hosts exports less.
 const MAX_BYTES: usize = 16 << 20;
 
 /// The start of the first line of a saved scrape; the address and the time follow.
@@ -29,20 +29,20 @@ const HEAD: &str = "# homa metrics of ";
 /// Separator between the address and the time.
 const AT: &str = " at ";
 
-/// Last line of a saved scrape, so that a truncated file is detected.
+/// Last line of a saved scrape, which makes it possible to detect a truncated file.
 const END: &str = "# EOF\n";
 
 /// A source of metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// A process that serves metrics.
+    /// A process that exports metrics.
     Live(MetricsAddr),
     /// A file with a saved scrape.
     File(String),
 }
 
 impl Source {
-    /// Determines the source that `text` names; a path is a socket or a file, whichever exists.
+    /// Determines the source that `text` names. A path names a socket or a file, whichever exists.
     #[must_use]
     pub fn of(text: &str) -> Source {
         let is_file =
@@ -61,7 +61,7 @@ impl Source {
     /// Reads the metrics.
     ///
     /// # Errors
-    /// No process answers, the file cannot be read, or the text is not in the metrics format.
+    /// No process responds, the file cannot be read, or the text is not in the metrics format.
     pub fn read(&self) -> Result<Scrape> {
         match self {
             Source::Live(addr) => scrape(addr),
@@ -75,12 +75,12 @@ impl Source {
     }
 }
 
-/// The metrics of one process at one moment.
+/// The metrics of one process at one point in time.
 #[derive(Clone, Debug)]
 pub struct Scrape {
-    /// The address that was scraped; `None` if the file does not say.
+    /// The address that was scraped; `None` if the file does not contain it.
     pub source: Option<String>,
-    /// The time of the scrape, seconds since 1970; `None` if the file does not say.
+    /// The time of the scrape in seconds since 1970; `None` if the file does not contain it.
     pub at: Option<f64>,
     text: String,
     /// The metrics.
@@ -88,7 +88,7 @@ pub struct Scrape {
 }
 
 impl Scrape {
-    /// Parses a file that holds a saved scrape or only the text format.
+    /// Parses a file that contains either a saved scrape or only the text format.
     ///
     /// # Errors
     /// The file is damaged, too long, or not in the metrics format.
@@ -116,14 +116,14 @@ impl Scrape {
         })
     }
 
-    /// Returns the contents of a file that holds the scrape.
+    /// Returns the contents of a file with this scrape.
     #[must_use]
     pub fn to_file(&self) -> String {
         let (source, at) = (self.source.as_deref().unwrap_or("a file"), self.at.unwrap_or(0.0));
         format!("{HEAD}{source}{AT}{at:.3}\n{}{END}", self.text)
     }
 
-    /// Formats the metrics that are not 0, one per line, with unit and meaning.
+    /// Formats the metrics that are not 0, one per line, with their unit and meaning.
     #[must_use]
     pub fn text(&self) -> String {
         let mut lines: Vec<[String; 4]> = Vec::new();
@@ -196,7 +196,7 @@ fn get(addr: &MetricsAddr) -> Result<String> {
     };
     let silent = || format!("{addr} does not answer as metrics do");
     stream.set_patience(left(until)?).with_context(silent)?;
-    // HTTP 1.0, so that the answer is sent as a whole and ends with the connection.
+    // Use HTTP 1.0, so that the response is not chunked and ends with the connection.
     write!(stream, "GET /metrics HTTP/1.0\r\nHost: {host}\r\nAccept: text/plain\r\n\r\n")
         .with_context(silent)?;
     let mut answer = Vec::new();

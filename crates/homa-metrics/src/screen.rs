@@ -1,11 +1,11 @@
-//! The screen of a live view, with a column for each host.
+//! The screen of a live view, which has a column for each host.
 
 use std::fmt::Write;
 
 use crate::figures::Figures;
 use crate::format::duration;
 
-/// Width of a host's column, and of the column with the names, in characters.
+/// Width in characters of a host's column, and of the column with the names.
 const COLUMN: usize = 18;
 const FIRST: usize = 30;
 
@@ -13,11 +13,11 @@ const FIRST: usize = 30;
 pub struct Column<'a> {
     /// The address of the host, or of its metrics.
     pub title: String,
-    /// `None` if the process does not answer.
+    /// The figures; `None` if the process does not respond.
     pub figures: Option<&'a Figures>,
 }
 
-/// A row: its name, and the formatter of a host's value.
+/// A row: its name, and a function that formats a host's value.
 type Row = (&'static str, fn(&Figures) -> String);
 
 const ROWS: &[Row] = &[
@@ -57,8 +57,8 @@ const ROWS: &[Row] = &[
     ("processors busy (process)", |f| f.processors_busy.map_or("-".to_owned(), |busy| format!("{busy:.2}"))),
 ];
 
-/// Renders the screen for a terminal of `width` characters: hosts side by side, or in blocks below each other
-/// where the width does not suffice.
+/// Renders the screen for a terminal of `width` characters. Hosts are shown side by side or, if the width is
+/// not sufficient, in blocks below each other.
 pub fn render(columns: &[Column<'_>], notes: &[String], width: usize) -> String {
     let abreast = (width.saturating_sub(FIRST) / COLUMN).max(1);
     let mut text = String::new();
@@ -85,7 +85,7 @@ pub fn render(columns: &[Column<'_>], notes: &[String], width: usize) -> String 
     text
 }
 
-/// Keeps the end of a title that is too long, since addresses differ at the end.
+/// Shortens a long title by removing its start, because addresses differ at the end.
 fn cut(title: &str) -> String {
     let length = title.chars().count();
     if length < COLUMN {

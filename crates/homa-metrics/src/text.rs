@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail, ensure};
 /// Names and values of labels, in the order of the text.
 pub type Labels = Vec<(String, String)>;
 
-/// All metrics at one moment.
+/// All metrics at one point in time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
     /// The families, in the order of the text.
@@ -19,7 +19,7 @@ pub struct Family {
     pub name: String,
     /// "counter", "gauge" or "histogram"; "untyped" if the text does not specify it.
     pub kind: String,
-    /// The meaning; empty if the text does not specify it.
+    /// The meaning of the metric; empty if the text does not specify it.
     pub help: String,
     /// The samples, one for each set of labels; a histogram also has one for each bucket.
     pub samples: Vec<Sample>,
@@ -28,7 +28,7 @@ pub struct Family {
 /// One value of a metric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    /// The name of the family; in histograms with `_bucket`, `_sum` or `_count` appended.
+    /// The name of the family; in histograms, with `_bucket`, `_sum` or `_count` appended.
     pub name: String,
     /// Names and values of the labels.
     pub labels: Labels,
@@ -45,7 +45,7 @@ impl Sample {
 }
 
 impl Family {
-    /// Returns the unit from the name: "s", "B" or "bit/s"; empty for plain counts.
+    /// Returns the unit as derived from the name: "s", "B" or "bit/s"; empty for plain counts.
     #[must_use]
     pub fn unit(&self) -> &'static str {
         let name = self.name.strip_suffix("_total").unwrap_or(&self.name);
@@ -66,7 +66,7 @@ impl Family {
 ///
 /// # Errors
 ///
-/// The error names the line and its defect.
+/// The error names the line and what is wrong with it.
 pub fn parse(text: &str) -> Result<Snapshot> {
     ensure!(text.ends_with('\n') || text.is_empty(), "its last line is cut off");
     let mut snapshot = Snapshot::default();
@@ -105,7 +105,7 @@ fn read_line(snapshot: &mut Snapshot, line: &str) -> Result<()> {
 }
 
 impl Family {
-    /// Whether a sample of this name belongs to this family.
+    /// Whether a sample with this name belongs to this family.
     fn has(&self, sample: &str) -> bool {
         let end = sample.strip_prefix(self.name.as_str());
         match self.kind.as_str() {
@@ -115,7 +115,7 @@ impl Family {
     }
 }
 
-/// Returns the family of this name. The last family is checked first, since a text lists all samples of a
+/// Returns the family with this name. The last family is checked first, because a text lists all samples of a
 /// family together.
 fn family<'a>(snapshot: &'a mut Snapshot, name: &str) -> &'a mut Family {
     let families = &mut snapshot.families;
@@ -142,7 +142,7 @@ fn sample(line: &str) -> Result<Sample> {
     };
     let mut words = rest.split_ascii_whitespace();
     let value = words.next().context("there is no value")?;
-    // Values such as "+Inf" are accepted by Rust's parser, too.
+    // Rust's parser also accepts values such as "+Inf".
     let value: f64 = value.parse().ok().with_context(|| format!("`{}` is no value", shortened(value)))?;
     if let Some(time) = words.next() {
         ensure!(time.parse::<i64>().is_ok() && words.next().is_none(), "there is more than a value");
@@ -207,7 +207,7 @@ fn unescape(text: &str) -> String {
     plain
 }
 
-/// Truncates a text to the length of a line.
+/// Truncates a text to what fits on a line.
 fn shortened(text: &str) -> String {
     text.chars().take(40).collect()
 }

@@ -1,4 +1,4 @@
-//! A live view of processes that serve metrics.
+//! A live view of processes that export metrics.
 
 use std::thread;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -11,18 +11,18 @@ use crate::figures::{Figures, HostMetrics, between};
 use crate::scrape::scrape;
 use crate::screen::{Column, render};
 
-/// The processes of a live view, each with the figures of its hosts between the two latest scrapes.
+/// The processes of a live view, with the figures of each process's hosts between the last two scrapes.
 #[derive(Debug)]
 pub struct LiveView {
     processes: Vec<Process>,
 }
 
 impl LiveView {
-    /// Creates a view of the processes at these addresses, and scrapes them once; figures are available from
+    /// Creates a view of the processes at these addresses, and scrapes them once. Figures are available from
     /// the second scrape on.
     ///
     /// # Errors
-    /// None of the processes answers.
+    /// None of the processes responds.
     pub fn start(addrs: Vec<MetricsAddr>) -> Result<LiveView> {
         let mut top = LiveView { processes: addrs.into_iter().map(Process::new).collect() };
         match top.update() {
@@ -31,8 +31,8 @@ impl LiveView {
         }
     }
 
-    /// Scrapes all processes at the same time, and returns the first error. A process that does not answer
-    /// stays in the view.
+    /// Scrapes all processes concurrently, and returns the first error. A process that does not respond stays
+    /// in the view.
     pub fn update(&mut self) -> Option<anyhow::Error> {
         thread::scope(|scope| {
             let threads: Vec<_> =
@@ -40,7 +40,7 @@ impl LiveView {
             let results = threads.into_iter().map(|thread| {
                 thread.join().unwrap_or_else(|_| Err(anyhow!("a thread that scrapes metrics has panicked")))
             });
-            // This waits for all of them.
+            // This waits for all scrapes.
             results.fold(None, |first, result| first.or(result.err()))
         })
     }
@@ -48,7 +48,7 @@ impl LiveView {
     /// Formats the view as one line of JSON.
     ///
     /// # Errors
-    /// The view cannot be written as JSON.
+    /// The view cannot be represented as JSON.
     pub fn json(&self) -> Result<String> {
         let endpoints = self.processes.iter().map(|process| Endpoint {
             addr: process.addr.to_string(),
@@ -79,18 +79,18 @@ impl LiveView {
     }
 }
 
-/// A process of the view.
+/// A process in the view.
 #[derive(Debug)]
 struct Process {
     addr: MetricsAddr,
     /// The latest scrape of the process.
     last: Option<Counters>,
-    /// Since when the process has been unavailable, and why.
+    /// When the process became unavailable, and why.
     away: Option<(Instant, String)>,
     hosts: Vec<HostFigures>,
 }
 
-/// The metrics of a process at one moment.
+/// The metrics of a process at one point in time.
 #[derive(Debug)]
 struct Counters {
     at: Instant,
@@ -101,7 +101,7 @@ struct Counters {
 /// The figures of one host between two scrapes.
 #[derive(Clone, Debug, Serialize)]
 struct HostFigures {
-    /// The host's own address.
+    /// The host's address.
     host: String,
     #[serde(flatten)]
     figures: Figures,
@@ -113,7 +113,7 @@ struct Endpoint<'a> {
     /// The address of the process's metrics.
     addr: String,
     up: bool,
-    /// Why the process is not up.
+    /// Why the process is not available.
     error: Option<&'a str>,
     hosts: &'a [HostFigures],
 }
@@ -161,8 +161,8 @@ impl Process {
         restarted.then(|| format!("{}: was restarted", self.addr))
     }
 
-    /// Returns the title of a host's column. For a single host it is the address of the metrics, since the
-    /// host may listen at all addresses.
+    /// Returns the title of a host's column. If there is a single host, this is the address of the metrics,
+    /// because the host may listen at all addresses.
     fn title(&self, host: &str) -> String {
         if self.hosts.len() == 1 && matches!(self.addr, MetricsAddr::Tcp(_)) {
             return self.addr.to_string();

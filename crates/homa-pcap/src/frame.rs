@@ -1,6 +1,6 @@
 //! Finds the contents of a captured frame: Homa over IP, Homa over UDP, or an ICMP error about either.
 //!
-//! No input bytes make this code panic. A frame too short for its own headers counts as [`Content::Other`].
+//! No input causes a panic. A frame too short for its own headers counts as [`Content::Other`].
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -15,7 +15,7 @@ const MAX_EXTENSIONS: usize = 8;
 /// Maximum number of VLAN tags on an Ethernet frame.
 const MAX_TAGS: usize = 4;
 
-/// The first header of a frame.
+/// The link type, which determines the first header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkType {
     /// BSD loopback: a four-byte protocol family, in either byte order.
@@ -31,12 +31,12 @@ pub enum LinkType {
 }
 
 impl LinkType {
-    /// Returns the type with this number in capture files; `None` if it is not supported here.
+    /// Returns the link type with this number in capture files; `None` if it is not supported.
     pub fn from_code(code: u32) -> Option<LinkType> {
         match code {
             0 | 108 => Some(LinkType::Loopback),
             1 => Some(LinkType::Ethernet),
-            // Some systems write 12 or 14 in place of 101; 228 and 229 are IPv4 only and IPv6 only.
+            // Some systems write 12 or 14 instead of 101; 228 and 229 are for IPv4 only and IPv6 only.
             12 | 14 | 101 | 228 | 229 => Some(LinkType::RawIp),
             113 => Some(LinkType::LinuxCooked),
             276 => Some(LinkType::LinuxCooked2),
@@ -55,7 +55,7 @@ pub struct CapturedBytes<'a> {
 }
 
 impl<'a> CapturedBytes<'a> {
-    /// Returns the part without the first `count` bytes; `None` if they were not captured.
+    /// Returns the part after the first `count` bytes; `None` if these were not captured.
     fn skip(self, count: usize) -> Option<CapturedBytes<'a>> {
         Some(CapturedBytes { bytes: self.bytes.get(count..)?, wire_len: self.wire_len - count })
     }
@@ -67,7 +67,7 @@ impl<'a> CapturedBytes<'a> {
     }
 }
 
-/// A datagram that may be Homa.
+/// A datagram that may contain Homa.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram<'a> {
     /// The sender. The port is the UDP port, or 0 over raw IP.
@@ -76,18 +76,18 @@ pub struct Datagram<'a> {
     pub to: SocketAddr,
     /// IPv4 type of service or IPv6 traffic class.
     pub dscp_byte: u8,
-    /// Whether the datagram travelled over UDP rather than directly over IP.
+    /// Whether the datagram was sent over UDP rather than directly over IP.
     pub udp: bool,
-    /// The payload: over raw IP a Homa packet, over UDP possibly one.
+    /// The payload: over raw IP a Homa packet, over UDP possibly a Homa packet.
     pub payload: CapturedBytes<'a>,
 }
 
 /// The contents of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content<'a> {
-    /// A datagram that may be Homa.
+    /// A datagram that may contain Homa.
     Datagram(Datagram<'a>),
-    /// An ICMP or ICMPv6 error about such a datagram, with a quote of its beginning.
+    /// An ICMP or ICMPv6 error about a datagram that may contain Homa, with a quote of its start.
     Error {
         /// The host that sent the report.
         from: IpAddr,
@@ -121,8 +121,8 @@ pub fn dissect(link: LinkType, bytes: &[u8], wire_len: u32) -> Content<'_> {
 fn link_payload(link: LinkType, frame: CapturedBytes<'_>) -> Option<CapturedBytes<'_>> {
     let mut ether_type_at = match link {
         LinkType::RawIp => return Some(frame),
-        // The number of the family differs between systems, but the IP version in the next byte gives the
-        // same information.
+        // The number of the protocol family differs between systems, but the IP version in the next byte
+        // gives the same information.
         LinkType::Loopback => return frame.skip(4),
         LinkType::Ethernet => 12,
         LinkType::LinuxCooked => 14,
@@ -162,7 +162,7 @@ fn content(packet: CapturedBytes<'_>) -> Option<Content<'_>> {
     }
     let &[kind, code, ..] = ip.payload.bytes else { return None };
     let is_error = match ip.from {
-        // Unreachable, source quench, redirect, time exceeded, parameter problem.
+        // Destination unreachable, source quench, redirect, time exceeded, parameter problem.
         IpAddr::V4(_) => matches!(kind, 3 | 4 | 5 | 11 | 12),
         IpAddr::V6(_) => kind < 128,
     };
@@ -202,7 +202,7 @@ fn parse_ipv4(packet: CapturedBytes<'_>) -> Option<Ip<'_>> {
     if header_len < 20 {
         return None;
     }
-    // 0 stands for a length that segmentation offload had not filled in yet.
+    // 0 means that segmentation offload had not filled in the length yet.
     let packet = match usize::from(be16(header, 2)?) {
         0 => packet,
         length => packet.cut(length),
@@ -230,15 +230,15 @@ fn parse_ipv6(packet: CapturedBytes<'_>) -> Option<Ip<'_>> {
     let (mut protocol, mut fragment) = (header[6], (0, false));
     for _ in 0..MAX_EXTENSIONS {
         let (next, length) = match protocol {
-            // Hop-by-hop options, routing, destination options: the length is in units of eight bytes, not
-            // counting the first unit.
+            // Hop-by-hop options, routing, destination options: the length is in units of eight bytes and
+            // does not include the first unit.
             0 | 43 | 60 => (*payload.bytes.first()?, 8 + 8 * usize::from(*payload.bytes.get(1)?)),
             44 => {
                 let field = be16(payload.bytes, 2)?;
                 fragment = (field >> 3, field & 1 != 0);
                 (*payload.bytes.first()?, 8)
             }
-            // Authentication header: the length is in units of four bytes, less two.
+            // Authentication header: the length is in units of four bytes, minus two.
             51 => (*payload.bytes.first()?, 8 + 4 * usize::from(*payload.bytes.get(1)?)),
             _ => break,
         };
@@ -322,7 +322,7 @@ mod tests {
     fn headers_of_ip_may_have_options_and_extensions() {
         assert_eq!(raw(whole(LinkType::RawIp, &ipv4(146, &[1; 8], &HOMA))), (HOMA.to_vec(), 0xc0));
         assert_eq!(raw(whole(LinkType::RawIp, &ipv6(146, &HOMA))), (HOMA.to_vec(), 0xc0));
-        // Hop-by-hop options of 16 bytes, destination options of 8, and the fragment header of an
+        // Hop-by-hop options of 16 bytes, destination options of 8 bytes, and the fragment header of an
         // unfragmented packet.
         let extensions =
             [&[60, 1][..], &[0; 14], &[44, 0, 0, 0, 0, 0, 0, 0], &[146, 0, 0, 0, 0, 0, 0, 0]].concat();
@@ -359,7 +359,7 @@ mod tests {
         }
         let error = ipv6(58, &[&[1, 4, 0, 0, 0, 0, 0, 0], &ipv6(146, &HOMA)[..]].concat());
         assert!(matches!(whole(LinkType::RawIp, &error), Content::Error { kind: 1, code: 4, .. }));
-        // An echo is not an error, whatever its payload.
+        // An echo request is not an error, whatever its payload.
         let echo = ipv4(1, &[], &[&[8, 0, 0, 0, 0, 0, 0, 0], &about[..]].concat());
         assert_eq!(whole(LinkType::RawIp, &echo), Content::Other);
     }

@@ -7,7 +7,7 @@ const IPV6_BYTES: usize = 40;
 /// The hop limit that Linux uses by default.
 const HOP_LIMIT: u8 = 64;
 
-/// Returns a length, capped at the maximum of its field.
+/// Returns a length, limited to the maximum of its field.
 #[inline]
 fn field(length: usize) -> u16 {
     length.min(usize::from(u16::MAX)) as u16
@@ -33,8 +33,8 @@ impl IpAddresses {
         }
     }
 
-    /// Appends the header of a packet with `length` bytes after it, or with the maximum of the length field
-    /// if that is less.
+    /// Appends the header of a packet with `length` bytes after the header. If `length` exceeds the maximum
+    /// of the length field, the field contains the maximum.
     #[inline]
     pub fn append_header(self, out: &mut Vec<u8>, dscp_byte: u8, protocol: u8, length: usize) {
         match self {
@@ -43,7 +43,7 @@ impl IpAddresses {
                 header[0] = 0x45;
                 header[1] = dscp_byte;
                 header[2..4].copy_from_slice(&field(IPV4_BYTES + length).to_be_bytes());
-                // Don't fragment: this transport never fragments.
+                // Set don't-fragment: this transport never fragments.
                 header[6] = 0x40;
                 header[8] = HOP_LIMIT;
                 header[9] = protocol;
@@ -68,7 +68,8 @@ impl IpAddresses {
     }
 }
 
-/// Adds bytes to a ones' complement sum of 16-bit words. An odd last byte counts as a word's high half.
+/// Adds bytes to a ones' complement sum of 16-bit words. If the number of bytes is odd, the last byte is the
+/// high half of a word.
 #[inline]
 #[must_use]
 pub fn sum(start: u64, bytes: &[u8]) -> u64 {

@@ -1,7 +1,7 @@
 //! Capture files with Homa packets.
 //!
-//! - [`read`]: reads the records of pcap and pcapng files, of either byte order, one at a time.
-//! - [`frame`]: finds the contents of a captured frame: Homa over IP or over UDP, or an ICMP error about
+//! - [`read`]: reads the records of pcap and pcapng files, in either byte order, one at a time.
+//! - [`frame`]: finds the contents of a captured frame: Homa over IP, Homa over UDP, or an ICMP error about
 //!   either.
 //! - [`mod@write`]: writes pcap files that Wireshark opens, from packets without IP and UDP headers.
 //! - [`ip`]: builds the synthetic IP headers for these files, and computes the Internet checksum.
@@ -32,10 +32,10 @@
 //!
 //! - **Nothing panics, whatever the bytes are**, and no length in a file makes the reader allocate more
 //!   memory than the file has bytes.
-//! - **Payloads stay as captured**: the payload of a datagram is bytes. The caller parses them as Homa
+//! - **Payloads are not parsed**: the payload of a datagram is a slice of bytes. The caller parses it as Homa
 //!   packets, so this crate needs no protocol code.
-//! - **Frames of any supported link type are read, but IP packets are written** (LINKTYPE_RAW), because a
-//!   transport over sockets has no frames.
+//! - **Frames of all supported link types are read, but only IP packets are written** (LINKTYPE_RAW), because
+//!   a transport over sockets has no frames.
 
 #![forbid(unsafe_code)]
 

@@ -1,26 +1,26 @@
-//! Reads capture files record by record: classic pcap and pcapng, of either byte order.
+//! Reads capture files record by record: classic pcap and pcapng, in either byte order.
 //!
-//! One record is in memory at a time, and no record may be longer than `MAX_RECORD` bytes, whatever its
-//! length field says.
+//! One record is in memory at a time. No record may be longer than `MAX_RECORD` bytes, whatever its length
+//! field says.
 
 use std::io::{self, Read};
 
 use crate::frame::LinkType;
 
-/// Maximum length of a record, in bytes: four times the largest that libpcap writes.
+/// Maximum length of a record in bytes: four times the longest record that libpcap writes.
 const MAX_RECORD: u32 = 1 << 20;
 
-/// Maximum number of interfaces in one section of a pcapng file. A file that lists more is damaged, or
+/// Maximum number of interfaces in one section of a pcapng file. A file that lists more is damaged, or was
 /// crafted to exhaust memory.
 const MAX_INTERFACES: usize = 65_536;
 
-/// Why a capture cannot be read further, or at all. Records read before the error are valid.
+/// Why a capture cannot be read, or not any further. Records read before the error are valid.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// Reading the file itself failed.
     #[error("cannot read the capture: {0}")]
     Io(#[from] io::Error),
-    /// The file does not begin like a capture.
+    /// The file does not begin with the magic number of a capture.
     #[error("this is not a capture: it begins with {0:02x?}; pcap and pcapng are read")]
     NotACapture([u8; 4]),
     /// The file is compressed.
@@ -37,7 +37,7 @@ pub enum ReadError {
         /// The defect.
         what: &'static str,
     },
-    /// The file's frames are of an unsupported link type.
+    /// The frames in the file have an unsupported link type.
     #[error("frames of link type {0} are not known: Ethernet, Linux cooked, raw IP and loopback are")]
     UnknownLink(u32),
 }
@@ -47,7 +47,7 @@ pub enum ReadError {
 pub struct Record<'a> {
     /// Time, in nanoseconds since 1970.
     pub time_ns: u64,
-    /// The link type: the first header in `bytes`.
+    /// The link type, which determines the first header in `bytes`.
     pub link: LinkType,
     /// The captured bytes.
     pub bytes: &'a [u8],
@@ -71,7 +71,7 @@ enum FileFormat {
     Ng { interfaces: Vec<Interface> },
 }
 
-/// A pcapng interface: its link type, and the number of its time units per second.
+/// A pcapng interface: its link type, and the number of time units per second.
 #[derive(Clone, Copy, Debug)]
 struct Interface {
     link: u32,
@@ -107,7 +107,7 @@ const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 const INTERFACE: u32 = 1;
 const SIMPLE_PACKET: u32 = 3;
 const ENHANCED_PACKET: u32 = 6;
-/// The interface option that gives the unit of its times.
+/// The interface option that specifies the unit of times.
 const OPTION_RESOLUTION: u16 = 9;
 
 impl<R: Read> CaptureReader<R> {
@@ -154,7 +154,7 @@ impl<R: Read> CaptureReader<R> {
         })
     }
 
-    /// Whether the file's times have nanosecond resolution, as opposed to microseconds.
+    /// Whether the file's times have nanosecond rather than microsecond resolution.
     pub fn has_nanoseconds(&self) -> bool {
         match &self.form {
             FileFormat::Classic { nanoseconds, .. } => *nanoseconds,
@@ -197,7 +197,7 @@ impl<R: Read> CaptureReader<R> {
         if len > MAX_RECORD {
             return Err(ReadError::Damaged { record, what: "its length is beyond any packet's" });
         }
-        // Allocate only as much memory as the file has bytes, because the length may be wrong.
+        // Allocate only as much memory as the file has bytes, because the length field may be wrong.
         self.buffer.clear();
         let got = (&mut self.input).take(u64::from(len)).read_to_end(&mut self.buffer)?;
         if got < len as usize { Err(ReadError::Cut(record)) } else { Ok(()) }
@@ -212,7 +212,8 @@ impl<R: Read> CaptureReader<R> {
                 4 => {}
                 _ => return Err(ReadError::Cut(number)),
             }
-            // A section begins with the same bytes in either order, and may change the order.
+            // The type of a section header is the same in either byte order, and a section may change the
+            // order.
             let kind = self.order.u32(&header, 0);
             if kind == SECTION {
                 self.section()?;
@@ -244,7 +245,7 @@ impl<R: Read> CaptureReader<R> {
         let body = length.checked_sub(8).filter(|body| *body >= 4 && body % 4 == 0);
         let body = body.ok_or(ReadError::Damaged { record, what: "the length of its block" })?;
         self.fill(body, record)?;
-        // The length is repeated at the end.
+        // The length is repeated at the end of the block.
         self.buffer.truncate(body as usize - 4);
         Ok(())
     }
@@ -376,7 +377,7 @@ mod tests {
         block(SECTION, &[0x1a, 0x2b, 0x3c, 0x4d, 0, 1, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255])
     }
 
-    /// Time, bytes, and length on the wire.
+    /// A record's time, bytes, and length on the wire.
     type ReadRecord = (u64, Vec<u8>, u32);
 
     fn all(file: &[u8]) -> (Vec<ReadRecord>, Option<ReadError>) {
@@ -438,7 +439,7 @@ mod tests {
     fn a_pcapng_file_with_its_interfaces_and_blocks_that_mean_nothing_here() {
         let mut file = section();
         file.extend(block(INTERFACE, &[0, 101, 0, 0, 0, 0, 0, 0]));
-        // Nanoseconds: option 9, one byte, 9.
+        // The option for nanosecond times: option 9, one byte long, value 9.
         file.extend(block(INTERFACE, &[0, 1, 0, 0, 0, 0, 0, 0, 0, 9, 0, 1, 9, 0, 0, 0, 0, 0, 0, 0]));
         file.extend(block(5, b"statistics"));
         let enhanced = |interface: u8, time: u64, bytes: &[u8]| {

@@ -1,19 +1,19 @@
-//! Writes capture files: the classic pcap format with nanoseconds, and packets that begin with their IP
-//! header.
+//! Writes capture files in the classic pcap format, with nanosecond times and packets that begin with their
+//! IP header.
 //!
-//! The numbers in the file's own structures are in the byte order of the writing machine; a reader detects it
-//! by the magic.
+//! Numbers in the file's own structures have the byte order of the writing machine; a reader detects it from
+//! the magic number.
 
 use std::net::{Ipv6Addr, SocketAddr};
 
 use crate::PROTOCOL_HOMA;
 use crate::ip::{IpAddresses, fold, sum};
 
-/// Magic of files whose times are in nanoseconds (libpcap 1.5 and later, Wireshark).
+/// Magic number of files whose times are in nanoseconds (libpcap 1.5 and later, Wireshark).
 const MAGIC_NANOSECONDS: u32 = 0xa1b2_3c4d;
-/// LINKTYPE_RAW: packets begin with an IPv4 or IPv6 header, distinguished by its version.
+/// LINKTYPE_RAW: packets begin with an IPv4 or IPv6 header; the version field in it tells which.
 const LINKTYPE_RAW: u32 = 101;
-/// No packet is longer than 65,535 + 40 bytes; libpcap's own cap is 262,144.
+/// No packet is longer than 65,535 + 40 bytes; libpcap's own limit is 262,144.
 const SNAPLEN: u32 = 262_144;
 
 /// Returns the header of a file.
@@ -36,20 +36,20 @@ pub(crate) const PROTOCOL_UDP: u8 = 17;
 pub struct Packet<'a> {
     /// Nanoseconds since 1970.
     pub time_ns: u64,
-    /// Sender. Its port matters only over UDP.
+    /// Sender. The port is only used over UDP.
     pub from: SocketAddr,
-    /// Receiver. Its port matters only over UDP.
+    /// Receiver. The port is only used over UDP.
     pub to: SocketAddr,
     /// IPv4 type of service or IPv6 traffic class.
     pub dscp_byte: u8,
-    /// Whether the packet travels over UDP rather than directly over IP.
+    /// Whether the packet is sent over UDP rather than directly over IP.
     pub udp: bool,
     /// The Homa packet, in two parts.
     pub parts: [&'a [u8]; 2],
 }
 
-/// Appends the record of a packet: its time, synthetic IP and (over UDP) UDP headers, and its bytes. The IP
-/// header is IPv4 if both addresses are, otherwise IPv6.
+/// Appends the record of a packet: its time, a synthetic IP header (followed by a UDP header over UDP), and
+/// its bytes. The IP header is IPv4 if both addresses are, and otherwise IPv6.
 pub fn append(out: &mut Vec<u8>, packet: &Packet<'_>) {
     let payload: usize = packet.parts.iter().map(|part| part.len()).sum();
     let ip_payload = if packet.udp { UDP_BYTES + payload } else { payload };
@@ -59,7 +59,7 @@ pub fn append(out: &mut Vec<u8>, packet: &Packet<'_>) {
     };
     let length = (ip.header_bytes() + ip_payload) as u32;
     let seconds = packet.time_ns / 1_000_000_000;
-    // The format has 32 bits for seconds: valid until 2106 if read as unsigned.
+    // The format has 32 bits for seconds, which last until 2106 if read as unsigned.
     for word in [seconds as u32, (packet.time_ns % 1_000_000_000) as u32, length, length] {
         out.extend_from_slice(&word.to_ne_bytes());
     }
@@ -94,7 +94,7 @@ fn as_v6(address: SocketAddr) -> Ipv6Addr {
     }
 }
 
-/// Computes the UDP checksum, which IPv6 requires (RFC 8200, 8.1); over IPv4 zero means no checksum.
+/// Computes the UDP checksum, which IPv6 requires (RFC 8200, 8.1). Over IPv4, zero means that there is none.
 fn udp_checksum_v6(from: Ipv6Addr, to: Ipv6Addr, udp: [u8; UDP_BYTES], parts: [&[u8]; 2]) -> u16 {
     let [first, second] = parts;
     let mut total = sum(0, &from.octets());
@@ -105,10 +105,10 @@ fn udp_checksum_v6(from: Ipv6Addr, to: Ipv6Addr, udp: [u8; UDP_BYTES], parts: [&
     if first.len() % 2 == 0 {
         total = sum(total, second);
     } else if let Some((&head, tail)) = second.split_first() {
-        // The boundary between the parts is in the middle of a word.
+        // The boundary between the parts is in the middle of a 16-bit word.
         total = sum(total + u64::from(head), tail);
     }
-    // A sum of zero is sent in its other representation, since zero means no checksum.
+    // A sum of zero is sent in its other representation, because zero means that there is no checksum.
     match fold(total) {
         0 => 0xffff,
         checksum => checksum,
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn an_ipv6_packet_has_its_class_and_a_checksum_that_verifies() {
-        // The boundary between the parts falls on every combination of odd and even lengths.
+        // The lengths of the two parts cover all combinations of odd and even.
         for (head, tail) in [(4, 5), (5, 4), (5, 5), (0, 3), (3, 0), (0, 0)] {
             let (head, tail) = (&[0xab; 5][..head], &[0xcd; 5][..tail]);
             let record = record("[2001:db8::1]:7", "[2001:db8::2]:8", 0xe0, [head, tail]);

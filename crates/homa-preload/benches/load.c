@@ -56,8 +56,8 @@ static double now_s(void)
 	return now.tv_sec + now.tv_nsec / 1e9;
 }
 
-/* Waits as the options say, and receives at least one message and at most `most`. Gives back the pages of the
- * previous messages. */
+/* Waits as the options specify, and receives at least one message but at most `most`. Gives back
+ * the pages of the previous messages. */
 static unsigned receive_some(struct load *load, struct batch *batch, unsigned most)
 {
 	unsigned limit = load->batch ? most : 1;
@@ -129,8 +129,8 @@ static int compare(const void *one, const void *other)
 	return difference < 0 ? -1 : difference > 0;
 }
 
-/* Compares the first and last bytes of an answer with the request; comparing all bytes would delay the next
- * message. */
+/* Compares the first and last bytes of a response with the request; comparing all bytes would
+ * delay the next message. */
 static int is_right(const struct load *load, const struct homa_recvmsg_args *args, size_t length)
 {
 	struct iovec pieces[HOMA_MAX_BPAGES];

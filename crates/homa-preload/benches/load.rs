@@ -123,14 +123,14 @@ struct Contestant {
 }
 
 impl Contestant {
-    /// `homa bench`, with `homa serve`.
+    /// Returns the contestant `homa bench`, with `homa serve` as its server.
     fn bench(options: &Options) -> Option<Contestant> {
         let mut serve = Command::new(&options.homa);
         serve.args(["serve", "--driver", &options.driver, "--bind", V4[1]]);
         Contestant::start("homa bench".to_owned(), None, Vec::new(), serve)
     }
 
-    /// `load.c` with the library preloaded.
+    /// Returns the contestant `load.c`, with the library preloaded.
     fn preloaded(options: &Options, program: &Path, way: &str, library: &Path) -> Option<Contestant> {
         let (wait, batch) = way.strip_suffix("-batch").map_or((way, false), |wait| (wait, true));
         let mut words = vec!["--wait".to_owned(), wait.to_owned()];
@@ -184,7 +184,7 @@ impl Contestant {
     }
 }
 
-/// The first number with this key in a JSON text.
+/// Returns the first number with this key in a JSON text.
 fn number(json: &str, name: &str) -> Option<f64> {
     let rest = json.split_once(&format!("\"{name}\":"))?.1.trim_start();
     rest[..rest.find([',', '}', '\n'])?].trim().parse().ok()

@@ -22,7 +22,7 @@ fn udp_port(port: u16) -> u16 {
     ServerAddr::DEFAULT_UDP_PORT - ServerAddr::DEFAULT_PORT + port
 }
 
-/// The equivalent of the C program's `echo`.
+/// Does the same as the C program's `echo`.
 fn serve(port: u16) {
     let bind = format!("[::]:{}", udp_port(port)).parse().unwrap();
     let host = Host::builder().address(bind).bind().unwrap();
@@ -35,7 +35,7 @@ fn serve(port: u16) {
     }
 }
 
-/// The equivalent of the C program's `round-trips`.
+/// Does the same as the C program's `round-trips`.
 fn call(port: u16, length: usize, count: usize) {
     let host = Host::builder().bind().unwrap();
     let client = host.client().unwrap();

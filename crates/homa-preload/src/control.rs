@@ -88,8 +88,8 @@ impl Socket {
         memory::write(argument, info)
     }
 
-    /// The RPCs that the kernel would list for this socket: calls until their outcomes are received, and
-    /// requests until they are answered.
+    /// Returns the RPCs that the kernel would list for this socket: calls until their outcomes are received,
+    /// and requests until they are answered.
     fn rpcs(&self, side: &homa::kernel_api::Socket) -> Vec<RpcInfo> {
         let calls: HashMap<u64, CallInfo> = side.calls().into_iter().map(|call| (call.id, call)).collect();
         let state = self.state();
@@ -120,7 +120,7 @@ impl Socket {
         SocketName { ip: ip.to_canonical(), scope: 0, port }.stored(self.family).0
     }
 
-    /// An RPC in the kernel's format.
+    /// Returns an RPC in the kernel's format.
     fn told(&self, rpc: &proto::RpcInfo, call: Option<&CallInfo>, in_hand: &HashSet<u64>) -> RpcInfo {
         let known = |length: u32| if length == 0 { -1 } else { length as i32 };
         let whole = rpc.in_length > 0 && rpc.in_missing == 0;
@@ -143,7 +143,8 @@ impl Socket {
         }
     }
 
-    /// A call that is over for the transport, in the kernel's format: everything was sent and received.
+    /// Returns a call that is over for the transport, in the kernel's format. Everything was sent and
+    /// received.
     fn told_over(&self, call: &FinishedCall, waits: bool) -> RpcInfo {
         let FinishedCall { id, cookie, private, from, request_bytes, response_bytes } = *call;
         let private = if private { RPC_PRIVATE } else { 0 };

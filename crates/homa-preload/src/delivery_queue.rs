@@ -57,12 +57,12 @@ impl DeliveryQueue {
         QueueGuard { state: self.state.lock().unwrap_or_else(PoisonError::into_inner), holds: &self.holds }
     }
 
-    /// Whether messages are held. The result may already be out of date.
+    /// Returns whether messages are held. The result may already be out of date.
     pub(crate) fn holds(&self) -> bool {
         self.holds.load(SeqCst)
     }
 
-    /// Whether the socket was shut down.
+    /// Returns whether the socket was shut down.
     pub(crate) fn is_shut(&self) -> bool {
         self.shut.load(SeqCst)
     }
@@ -93,7 +93,7 @@ impl DeliveryQueue {
         is_first
     }
 
-    /// Whether the maximum number of messages is held.
+    /// Returns whether the maximum number of messages is held.
     pub(crate) fn is_full(&self) -> bool {
         self.holds() && self.state().is_full()
     }
@@ -116,7 +116,7 @@ impl DeliveryQueue {
         let mut has_news = false;
         for held in state.held.iter_mut().filter(|held| !held.is_private()) {
             let has_room = has_room(held.length());
-            // To the kernel's poll, a message arrives when it gets room.
+            // For the kernel's poll, a message arrives when there is first room for it.
             has_news |= has_room && !held.shown;
             held.shown = has_room;
         }
@@ -135,7 +135,7 @@ impl DeliveryQueue {
         OutcomeClaim { deliveries: self, id }
     }
 
-    /// Whether the outcome of this private call is held because it has no room, or may be held soon.
+    /// Returns whether the outcome of this private call is held because it has no room, or may be held soon.
     pub(crate) fn may_hold_private(&self, id: u64) -> bool {
         let state = self.state();
         state.placing.contains(&id) || state.holds_private(id)
@@ -173,14 +173,14 @@ impl Drop for QueueGuard<'_> {
 }
 
 impl QueueState {
-    /// Whether the maximum number of messages is held. Outcomes of private calls do not count: there are at
-    /// most as many as the program has started calls, and they do not keep other messages from being
-    /// received.
+    /// Returns whether the maximum number of messages is held. Outcomes of private calls do not count: their
+    /// number is limited by the number of calls that the program has started, and they do not keep other
+    /// messages from being received.
     fn is_full(&self) -> bool {
         self.held.iter().filter(|held| !held.is_private()).count() >= MAX_HELD
     }
 
-    /// Whether the outcome of this private call is held because it has no room.
+    /// Returns whether the outcome of this private call is held because it has no room.
     pub(crate) fn holds_private(&self, id: u64) -> bool {
         self.held.iter().any(|held| held.is_private() && held.id() == id)
     }

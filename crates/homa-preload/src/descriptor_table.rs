@@ -20,7 +20,7 @@ static MARKS: [AtomicU64; MAX_DESCRIPTORS / 64] = [const { AtomicU64::new(0) }; 
 static MARKED: AtomicUsize = AtomicUsize::new(0);
 
 /// The sockets and hosts of this process. A child starts without them: the parent's threads do not exist in
-/// the child, and the parent's locks may be held there for ever.
+/// the child, and the parent's locks may be held there forever.
 static PROCESS_STATE: AtomicPtr<ProcessState> = AtomicPtr::new(ptr::null_mut());
 
 /// The state at [`PROCESS_STATE`].
@@ -33,7 +33,7 @@ pub(crate) struct ProcessState {
 }
 
 impl ProcessState {
-    /// The state of this process, created by the first call.
+    /// Returns the state of this process, which the first call creates.
     pub(crate) fn get() -> &'static ProcessState {
         // SAFETY: the pointer is null or came from `Box::into_raw`, and the state is never freed.
         if let Some(state) = unsafe { PROCESS_STATE.load(Acquire).as_ref() } {
@@ -60,7 +60,7 @@ impl ProcessState {
         }
     }
 
-    /// The state of this process, if it was created.
+    /// Returns the state of this process, if it was created.
     pub(crate) fn existing() -> Option<&'static ProcessState> {
         // SAFETY: the pointer is null or came from `Box::into_raw`, and the state is never freed.
         unsafe { PROCESS_STATE.load(Acquire).as_ref() }
@@ -83,7 +83,8 @@ impl ProcessState {
                 MARKED.fetch_add(1, Relaxed);
             }
         }
-        // If there was a socket at this number, it was closed without this library's knowledge.
+        // If this descriptor number belonged to a socket, the socket was closed without this library's
+        // knowledge.
         drop(before);
         Ok(())
     }
@@ -114,20 +115,21 @@ impl ProcessState {
                 closed.push(Arc::downgrade(&removed));
             }
         }
-        // Not left to the drop: a thread in a call on this socket may hold a reference for a long time.
+        // Closed here rather than on drop: a thread in a call on this socket may hold a reference for a long
+        // time.
         if is_last {
             removed.close();
         }
         Some(removed)
     }
 
-    /// Whether the calling process created this state. False in a child of vfork, which shares the memory for
-    /// a while.
+    /// Returns whether the calling process created this state: false in a child of vfork, which shares its
+    /// parent's memory for a while.
     pub(crate) fn is_mine(&self) -> bool {
         process::state_owner() == StateOwner::ThisProcess
     }
 
-    /// The Homa socket of `fd`. It is an error if the socket belongs to the parent process, or if another
+    /// Returns the Homa socket of `fd`. Fails if the socket belongs to the parent process, or if another
     /// thread has closed it since the caller read its mark.
     pub(crate) fn socket(&self, fd: RawFd) -> Result<Arc<Socket>, Refusal> {
         let sockets = self.sockets.read().unwrap_or_else(PoisonError::into_inner);
@@ -153,7 +155,7 @@ impl ProcessState {
         }
     }
 
-    /// The Homa sockets that the program has in epoll sets.
+    /// Returns the Homa sockets that the program has in epoll sets.
     pub(crate) fn all_in_epoll(&self) -> Vec<Arc<Socket>> {
         let sockets = self.sockets.read().unwrap_or_else(PoisonError::into_inner);
         sockets.iter().flatten().filter(|socket| socket.in_epoll.load(Relaxed)).map(Arc::clone).collect()
@@ -167,7 +169,7 @@ impl ProcessState {
         }
     }
 
-    /// All Homa sockets, including closed ones that are still in use.
+    /// Returns all Homa sockets, including closed ones that are still in use.
     pub(crate) fn all(&self) -> Vec<Arc<Socket>> {
         let sockets = self.sockets.read().unwrap_or_else(PoisonError::into_inner);
         let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -181,20 +183,20 @@ extern "C" fn forget_parent() {
     own_descriptors::forget_all();
 }
 
-/// Whether `fd` is a Homa socket.
+/// Returns whether `fd` is a Homa socket.
 #[inline]
 pub(crate) fn is_homa(fd: RawFd) -> bool {
     let at = fd as usize;
     at < MAX_DESCRIPTORS && MARKS[at / 64].load(Acquire) >> (at % 64) & 1 == 1
 }
 
-/// Whether any descriptor is a Homa socket.
+/// Returns whether any descriptor is a Homa socket.
 #[inline]
 pub(crate) fn any() -> bool {
     MARKED.load(Relaxed) > 0
 }
 
-/// The marked descriptors from `first` to `last`.
+/// Returns the marked descriptors from `first` to `last`.
 pub(crate) fn marked(first: usize, last: usize) -> Vec<RawFd> {
     (first..=last.min(MAX_DESCRIPTORS - 1)).filter(|fd| is_homa(*fd as RawFd)).map(|fd| fd as RawFd).collect()
 }

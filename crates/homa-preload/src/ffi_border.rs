@@ -19,7 +19,7 @@ impl Refusal {
         Refusal { errno, text }
     }
 
-    /// A failure that leaves the previous error text unchanged.
+    /// Returns a failure that leaves the previous error text unchanged.
     pub(crate) const fn plain(errno: i32) -> Refusal {
         Refusal { errno, text: "" }
     }
@@ -31,7 +31,7 @@ pub(crate) fn set_errno(errno: i32) {
     unsafe { *libc::__errno_location() = errno }
 }
 
-/// The calling thread's errno.
+/// Returns the calling thread's errno.
 pub(crate) fn errno() -> i32 {
     // SAFETY: libc's pointer to errno is valid as long as the thread exists.
     unsafe { *libc::__errno_location() }
@@ -45,7 +45,7 @@ unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }
 
-/// `PTHREAD_CANCEL_DISABLE`, which is the same in glibc and musl.
+/// `PTHREAD_CANCEL_DISABLE`, which has the same value in glibc and musl.
 const CANCEL_DISABLE: c_int = 1;
 
 /// A guard: while it exists, cancellation of this thread is deferred. To end a thread, the C library would

@@ -18,7 +18,7 @@ impl FreePages {
         FreePages { words, count: count as usize, first: 0 }
     }
 
-    /// Number of free pages.
+    /// Returns the number of free pages.
     pub(crate) fn count(&self) -> usize {
         self.count
     }

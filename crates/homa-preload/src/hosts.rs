@@ -69,12 +69,13 @@ impl Hosts {
         }
     }
 
-    /// A socket may start a message while its messages in flight total fewer bytes than this.
+    /// Returns the send memory in bytes: a socket may start a message while its messages in flight total
+    /// fewer bytes.
     pub(crate) fn send_memory(&self) -> u64 {
         self.send_memory
     }
 
-    /// The transport address of an IP address and a Homa port.
+    /// Returns the transport address of an IP address and a Homa port.
     pub(crate) fn address(&self, ip: IpAddr, scope: u32, port: u16) -> ServerAddr {
         let udp = match self.config.driver {
             DriverChoice::Raw => 0,
@@ -88,7 +89,7 @@ impl Hosts {
         ServerAddr::new(host, port)
     }
 
-    /// Opens a socket at a server port, or at a client port if `port` is `None`. With `v6`, peers may use
+    /// Opens a socket on a server port, or on a client port if `port` is `None`. With `v6`, peers may use
     /// IPv4 or IPv6; otherwise only IPv4.
     pub(crate) fn open(&self, port: Option<u16>, v6: bool) -> Result<TransportSocket, Refusal> {
         // Threads that are started here inherit this mask, and must not run the program's signal handlers.
@@ -114,7 +115,7 @@ impl Hosts {
     }
 
     fn open_over_udp(&self, port: u16, v6: bool) -> Result<TransportSocket, HostError> {
-        // A dual-stack socket conflicts with an IPv4 socket at the same port, so a taken port is taken for
+        // A dual-stack socket conflicts with an IPv4 socket on the same port, so a taken port is taken for
         // both families. IPv4 alone is a little faster.
         let ip: IpAddr = if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
         let host = Host::builder()
@@ -156,8 +157,8 @@ fn udp_port(port: u16) -> u16 {
     if port < FIRST_CLIENT_PORT { FIRST_SERVER_UDP_PORT + port } else { port }
 }
 
-/// The errno for an error of the transport. Unless the error is an expected one, its full text goes to
-/// standard error.
+/// Returns the errno for an error of the transport. Unless the error is an expected one, its full text goes
+/// to standard error.
 pub(crate) fn refusal(error: &HostError) -> Refusal {
     let errno = match error {
         HostError::Bind(BindError::InUse(_))

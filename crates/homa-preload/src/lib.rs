@@ -77,8 +77,8 @@
 //!   and over UDP no other process receives packets for its port. A helper process would have to hold every
 //!   socket, and would report a hung process as working. `HOMA_TIMEOUT_RESENDS` and `HOMA_RESEND_INTERVAL`
 //!   make clients wait longer.
-//! - Over raw IP, if a process dies while it holds a request that came to an unbound socket, the client is
-//!   told that the port has no server, although the request may have run.
+//! - Over raw IP, if a process dies while it holds a request that came to an unbound socket, the client gets
+//!   the error that the port has no server, although the request may have run.
 //! - While a response waits for room in the program's buffers, HOMAIOCINFO does not report the length of its
 //!   request.
 //!
@@ -131,16 +131,16 @@
 //!   have no extra cost: installing the first handler wakes the threads that already wait (`Socket::recall`),
 //!   which then continue to wait in this way. Threads of the library never run the program's signal handlers.
 //! - **Waiting calls run in turns** (`turns`). Between two turns the thread sleeps at the C boundary, and no
-//!   Rust frame on its stack has destructors. There, `pthread_cancel`, or `pthread_exit` in a handler, may
-//!   end the thread: the C library unwinds the stack by force, which frames with destructors do not survive.
-//!   During the sleep, the call is stored in a thread-local variable, which is dropped when the thread ends.
-//!   A thread checks every 100 ms whether it was cancelled.
+//!   Rust frame on its stack has destructors. At that point, `pthread_cancel`, or `pthread_exit` in a
+//!   handler, may end the thread: the C library then unwinds the stack by force, which is not permitted
+//!   through frames with destructors. During the sleep, the call is stored in a thread-local variable, which
+//!   is dropped when the thread ends. A thread checks every 100 ms whether it was cancelled.
 //! - **The library's own descriptors are marked** (`own_descriptors`): daemons close all descriptors that
 //!   they find, and a host whose wake-up descriptors are closed can never shut down. Descriptors that are
 //!   opened while a host is created belong to the library, and only the library closes them.
 //! - **Checking whether a descriptor is a Homa socket reads one bit** (`descriptor_table`), in memory that a
 //!   forked child inherits. All other state starts empty in a child: the parent's threads do not exist there,
-//!   and its locks may be held for ever.
+//!   and its locks may be held forever.
 //! - **close never waits for acknowledgements**, as in the kernel: a program expects close to return at once.
 
 mod abi;

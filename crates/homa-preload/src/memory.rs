@@ -49,12 +49,13 @@ pub(crate) fn check(address: usize, length: usize, write: bool) -> Result<(), Re
     check_page(end, write)
 }
 
-/// The slot for a page. The first and last pages of contiguous 64 KiB message pages have different slots.
+/// Returns the slot for a page. The first and last pages of contiguous 64 KiB message pages have different
+/// slots.
 fn place_of(page: usize) -> usize {
     page.wrapping_add(page >> 4) % REMEMBERED
 }
 
-/// Whether the thread remembers a page.
+/// Returns whether the thread remembers a page.
 #[inline(always)]
 fn is_known(page: usize, write: bool) -> bool {
     let known = GOOD.try_with(|VerifiedPages { since, pages }| {

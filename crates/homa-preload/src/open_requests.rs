@@ -25,9 +25,9 @@ impl<R> Default for OpenRequests<R> {
 }
 
 impl<R> OpenRequests<R> {
-    /// Adds a received request. Returns requests whose clients have vanished, which the kernel would keep for
-    /// ever; the caller must drop them while it holds no locks. The amortised cost of searching is constant,
-    /// since the next search runs at twice as many requests.
+    /// Adds a received request. Returns requests whose clients have vanished, which the kernel would keep
+    /// forever; the caller must drop them while it holds no locks. The amortised cost of searching is
+    /// constant, since the next search runs at twice as many requests.
     pub(crate) fn insert(&mut self, id: RequestId, request: R, is_wanted: impl Fn(&R) -> bool) -> Vec<R> {
         let mut vanished = Vec::from_iter(self.requests.insert(id, request));
         if self.requests.len() >= self.look_at {
@@ -42,7 +42,7 @@ impl<R> OpenRequests<R> {
         self.requests.remove(&id)
     }
 
-    /// The IDs of the requests' RPCs.
+    /// Returns the IDs of the requests' RPCs.
     pub(crate) fn ids(&self) -> impl Iterator<Item = u64> {
         self.requests.keys().map(|(id, _)| *id)
     }

@@ -28,7 +28,7 @@ const ZERO_AT_FIRST: [c_int; 7] = [
     libc::SO_TIMESTAMP,
 ];
 
-/// Maximum number of stored options of a socket, which is more than exist.
+/// Maximum number of stored options of a socket: more than the number of options that exist.
 const MOST_OPTIONS: usize = 128;
 
 /// Maximum length of an option's value: the kernel treats lengths as signed.
@@ -105,7 +105,7 @@ impl Socket {
         }
     }
 
-    /// How long sendmsg waits for memory; `None` is unlimited.
+    /// Returns how long sendmsg waits for memory, or `None` if the time is unlimited.
     pub(crate) fn send_timeout(&self) -> Option<Duration> {
         let kept = self.kept_option(libc::SO_SNDTIMEO).ok()?;
         let (seconds, micros) = kept.split_at_checked(size_of::<i64>())?;

@@ -17,7 +17,7 @@ static USED: AtomicUsize = AtomicUsize::new(0);
 thread_local! {
     /// Whether descriptors that the thread opens belong to the library.
     static MAKES: Cell<bool> = const { Cell::new(false) };
-    /// Nesting depth of the thread's calls of the library. Within such a call, the thread may close the
+    /// Nesting depth of the thread's calls into the library. Within such a call, the thread may close the
     /// library's descriptors.
     static WORKS: Cell<u32> = const { Cell::new(0) };
 }
@@ -41,7 +41,7 @@ impl Drop for OwnDescriptors {
     }
 }
 
-/// A guard: while it exists, the thread is in a call of the library.
+/// A guard: while it exists, the thread is in a call into the library.
 pub(crate) struct LibraryCall(());
 
 impl LibraryCall {
@@ -71,13 +71,13 @@ pub(crate) fn opened(fd: c_int) {
     if MAKES.try_with(Cell::get).unwrap_or(false) {
         keep(fd);
     } else if is_marked(fd) && state_owner() != StateOwner::Parent {
-        // The number now belongs to the program. The owner is checked since a vfork child shares this memory
-        // but has its own descriptors.
+        // The descriptor now belongs to the program. The owner is checked since a vfork child shares this
+        // memory but has its own descriptors.
         forget(fd);
     }
 }
 
-/// Marks a descriptor as the library's.
+/// Marks a descriptor as belonging to the library.
 pub(crate) fn keep(fd: c_int) {
     if let Some((word, bit)) = word(fd) {
         USED.fetch_max(fd as usize / 64 + 1, Relaxed);
@@ -85,13 +85,13 @@ pub(crate) fn keep(fd: c_int) {
     }
 }
 
-/// The words of [`OWN`] that may have a bit set.
+/// Returns the words of [`OWN`] that may have a bit set.
 fn used() -> &'static [AtomicU64] {
     &OWN[..USED.load(Relaxed)]
 }
 
-/// Called before a descriptor is closed or replaced. Returns `false` if the descriptor belongs to the library
-/// and the caller must not close it.
+/// Checks a descriptor before it is closed or replaced. Returns `false` if the descriptor belongs to the
+/// library and the caller must not close it.
 pub(crate) fn may_close(fd: c_int) -> bool {
     if !is_marked(fd) {
         return true;
@@ -120,7 +120,7 @@ pub(crate) fn forget_all() {
     used().iter().for_each(|word| word.store(0, Relaxed));
 }
 
-/// The library's descriptors from `first` to `last`, in ascending order.
+/// Returns the library's descriptors from `first` to `last`, in ascending order.
 pub(crate) fn marked(first: u32, last: u32) -> impl Iterator<Item = u32> {
     let some = used().iter().zip((0..).step_by(64)).filter(|(word, _)| word.load(Relaxed) != 0);
     let each = some.flat_map(|(_, start)| start..start + 64).filter(|fd| is_marked(*fd as c_int));

@@ -15,7 +15,8 @@ const MAX_REGION_BYTES: u64 = 1 << 32;
 /// The pages of a region, and how many messages use each.
 pub(crate) struct Pages {
     start: usize,
-    /// Number of messages that use each page. The shared page that is being filled counts one more.
+    /// Number of messages that use each page. The number is one higher for the shared page that is being
+    /// filled.
     users: Vec<u32>,
     /// Pages without users.
     free: FreePages,
@@ -62,12 +63,12 @@ impl Pages {
         })
     }
 
-    /// Start and length of the program's region, rounded down to whole pages.
+    /// Returns the start and length of the program's region, rounded down to whole pages.
     pub(crate) fn region(&self) -> (u64, u64) {
         (self.start as u64, (self.users.len() * PAGE_BYTES) as u64)
     }
 
-    /// Bytes available for new messages.
+    /// Returns the number of bytes available for new messages.
     pub(crate) fn available(&self) -> u64 {
         let shared = self.shared.map_or(0, |(page, used)| match self.users[page as usize] {
             1 => PAGE_BYTES,
@@ -76,7 +77,7 @@ impl Pages {
         (self.free.count() * PAGE_BYTES + shared) as u64
     }
 
-    /// Whether there is room for a message of this length.
+    /// Returns whether there is room for a message of this length.
     pub(crate) fn has_room(&self, length: usize) -> bool {
         let (whole, part) = (length / PAGE_BYTES, length % PAGE_BYTES);
         let fits = part == 0
@@ -144,7 +145,7 @@ impl Pages {
         Some(self.place_at(offset, length))
     }
 
-    /// Whether the loan at `offset` is [spoilt](Pages::spoil); `None` if nothing was lent there.
+    /// Returns whether the loan at `offset` is [spoilt](Pages::spoil); `None` if nothing was lent there.
     pub(crate) fn is_spoilt(&self, offset: u32) -> Option<bool> {
         self.lent.get(&offset).copied()
     }
@@ -223,7 +224,7 @@ impl Pages {
 }
 
 impl PageRange {
-    /// The offset and length in the region of each part of a message of this length.
+    /// Returns the offset and length in the region of each part of a message of this length.
     pub(crate) fn chunks(&self, length: usize) -> impl Iterator<Item = (u32, usize)> {
         let left = (0..length).step_by(PAGE_BYTES).map(move |start| (length - start).min(PAGE_BYTES));
         self.offsets.into_iter().zip(left)

@@ -68,19 +68,19 @@ impl PendingMessage {
         PendingMessage { id, cookie, private, from, message: result, rpc: None, shown: false }
     }
 
-    /// The response of a call that is not private.
+    /// Returns the response of a call that is not private.
     #[cfg(test)]
     pub(crate) fn response(id: u64, length: usize) -> PendingMessage {
         let to = ServerAddr::new(SocketAddr::from(([127, 0, 0, 1], 0)), 99);
         PendingMessage::of_outcome(Outcome { id, cookie: 0, to, result: Ok(vec![0; length].into()) }, false)
     }
 
-    /// ID of the message's RPC.
+    /// Returns the ID of the message's RPC.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
-    /// The call that the message ends; `None` for a request.
+    /// Returns the call that the message ends; `None` for a request.
     pub(crate) fn call(&self) -> Option<FinishedCall> {
         let PendingMessage { id, cookie, private, from, .. } = *self;
         let response_bytes = self.length() as u32;
@@ -88,7 +88,7 @@ impl PendingMessage {
         self.rpc.is_none().then_some(call)
     }
 
-    /// Whether only a recvmsg that specifies the call's ID receives the message.
+    /// Returns whether only a recvmsg that specifies the call's ID receives the message.
     pub(crate) fn is_private(&self) -> bool {
         self.private
     }

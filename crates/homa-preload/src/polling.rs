@@ -40,14 +40,14 @@ pub(crate) enum Polled {
 
 /// The host that a thread drives in a turn.
 struct Driven {
-    /// Some socket of the one host to which all polled sockets belong.
+    /// A socket of the single host to which all polled sockets belong.
     socket: Arc<kernel_api::Socket>,
     /// Whether descriptors other than Homa sockets are polled, too.
     others: bool,
 }
 
 impl Polled {
-    /// The socket to drive; `None` if there is none, or if the sockets belong to several hosts.
+    /// Returns the socket to drive, or `None` if there is none, or if the sockets belong to several hosts.
     fn driven(self, state: &ProcessState) -> Option<Driven> {
         let mut found: Option<Arc<kernel_api::Socket>> = None;
         let mut others = false;
@@ -78,8 +78,8 @@ impl Polled {
         found.map(|socket| Driven { socket, others })
     }
 
-    /// Whether a descriptor is ready; does not consume its event. Uses the raw system call, since libc's
-    /// function is a cancellation point.
+    /// Returns whether a descriptor is ready. Does not consume its event. Uses the raw system call, since
+    /// libc's function is a cancellation point.
     fn is_ready(self) -> bool {
         let mut set = pollfd { fd: -1, events: libc::POLLIN, revents: 0 };
         let (entries, count) = match self {
@@ -92,7 +92,7 @@ impl Polled {
         let none = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let no_mask = ptr::null::<sigset_t>();
         // SAFETY: the kernel checks the entries and writes only their result fields, which the program has
-        // passed for that; the time lives through the call, and a null mask leaves the mask unchanged.
+        // passed for that; the time outlives the call, and a null mask leaves the mask unchanged.
         let ready =
             unsafe { libc::syscall(libc::SYS_ppoll, entries, count, &raw const none, no_mask, 0_usize) };
         ready != 0

@@ -19,7 +19,7 @@ pub(crate) enum StateOwner {
     Parent,
 }
 
-/// The owner of the state.
+/// Returns the owner of the state.
 pub(crate) fn state_owner() -> StateOwner {
     match OWNER.load(Acquire) {
         0 => StateOwner::Nobody,

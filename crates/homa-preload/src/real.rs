@@ -30,7 +30,7 @@ impl Function {
         Function { name, found: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// Null if libc lacks it.
+    /// Returns the address of the function, or null if libc lacks it.
     fn get(&self) -> *mut c_void {
         let mut found = self.found.load(Relaxed);
         if found.is_null() {
@@ -62,14 +62,14 @@ macro_rules! next {
 
         $(
             /// # Safety
-            /// The requirements of the libc function of this name.
+            /// Same as for the libc function of this name.
             pub(crate) unsafe fn $name($($arg: $ty),*) -> $ret {
                 let found = functions::$name.get();
                 if found.is_null() {
                     crate::ffi_border::set_errno(libc::ENOSYS);
                     return -1_isize as $ret;
                 }
-                // SAFETY: the symbol of this name is a function of this type.
+                // SAFETY: the symbol with this name is a function of this type.
                 let function: unsafe extern "C-unwind" fn($($ty),*) -> $ret = unsafe { std::mem::transmute(found) };
                 // SAFETY: the caller meets the requirements of the libc function.
                 unsafe { function($($arg),*) }

@@ -24,7 +24,7 @@ use crate::turn_outcome::{SleepBetweenTurns, TurnError, TurnOutcome};
 
 /// The location of a message in the program's buffers.
 enum MessageLocation {
-    /// The message is an error and needs no place.
+    /// The message is an error and needs no room.
     NoPayload,
     /// The whole message is already here.
     InPlace(PageRange),
@@ -64,7 +64,7 @@ impl RecvCall {
     }
 }
 
-/// Returns the outcome of a turn that ends with a sleep, until `fd` is readable or the timeout expires.
+/// Returns the outcome of a turn after which the thread sleeps until `fd` is readable or the timeout expires.
 fn nap(fd: c_int, timeout: Option<Duration>) -> TurnError {
     TurnError::SleepBetweenTurns(SleepBetweenTurns::new(fd, timeout))
 }
@@ -119,7 +119,7 @@ impl Socket {
         Ok((header, args))
     }
 
-    /// Runs a turn of recvmsg: receives a message, or returns how to wait for one. `interrupted` tells that a
+    /// Runs a turn of recvmsg: receives a message, or returns how to wait for one. `interrupted`: whether a
     /// signal handler ran during the preceding sleep.
     pub(crate) fn receive(
         receiving: &mut RecvCall,
@@ -221,7 +221,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Makes poll report held messages that have room by now.
+    /// Makes poll report held messages for which there is room now.
     fn show_held(&self) {
         if self.region().is_some_and(|region| self.deliveries.show(|length| region.has_room(length))) {
             // Waiting threads check periodically; this wakes them earlier.
@@ -259,8 +259,8 @@ impl Socket {
                     let longest = longest.unwrap_or(Duration::from_millis(CANCEL_POLL_MS));
                     side.recv_while(Some(longest), wanted)
                 }
-                // Most responses arrive within this time, and then cost no more than without a handler. It is
-                // also the maximum delay of a signal.
+                // Most responses arrive within this time, and cost no more than without a handler. This time
+                // is also the maximum delay of a signal.
                 Some(_) => side.recv(Some(Duration::from_millis(POLL_INTERVAL_MS))),
             };
             self.signal.message_taken();
@@ -360,12 +360,12 @@ impl Socket {
         nap(-1, Some(Duration::from_millis(POLL_INTERVAL_MS)))
     }
 
-    /// Whether messages are held because they have no room.
+    /// Returns whether messages are held because they have no room.
     fn starves(&self) -> bool {
         self.deliveries.holds()
     }
 
-    /// The IDs of calls whose outcomes are held.
+    /// Returns the IDs of calls whose outcomes are held.
     pub(crate) fn held_calls(&self) -> Vec<u64> {
         self.state().held.iter().filter(|held| held.rpc.is_none()).map(PendingMessage::id).collect()
     }
@@ -404,7 +404,7 @@ impl Socket {
         None
     }
 
-    /// The location of a message, or the place to which it can be copied.
+    /// Returns the location of a message, or the place to which it can be copied.
     fn room_for(&self, message: &PendingMessage) -> Option<MessageLocation> {
         let Ok(bytes) = &message.message else { return Some(MessageLocation::NoPayload) };
         let region = self.region()?;
@@ -425,7 +425,7 @@ impl Socket {
         }
     }
 
-    /// Moves the shortest `wanted` held message into `message`, if there is room for it by now.
+    /// Moves the shortest `wanted` held message into `message`, if there is room for it now.
     fn take_held(
         &self,
         message: &mut Option<PendingMessage>,
@@ -443,7 +443,7 @@ impl Socket {
         Some(found)
     }
 
-    /// The errno that the kernel's Homa would return for a failed call.
+    /// Returns the errno that the kernel's Homa would return for a failed call.
     fn errno_of(&self, id: u64, error: &CallError) -> Refusal {
         match error {
             CallError::Aborted { .. } => {

@@ -49,7 +49,7 @@ static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 /// the end of the last.
 const MAX_HOLES: usize = 64;
 
-/// Whether a memory range may overlap a region.
+/// Returns whether a memory range may overlap a region.
 pub(crate) fn may_have_regions(start: usize, length: usize) -> bool {
     start < HIGHEST.load(Relaxed) && start.saturating_add(length) > LOWEST.load(Relaxed)
 }
@@ -81,17 +81,18 @@ impl Region {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is room for a message of this length.
+    /// Returns whether there is room for a message of this length.
     pub(crate) fn has_room(&self, length: usize) -> bool {
         self.pages().has_room(length)
     }
 
-    /// The interface by which the transport assembles messages here.
+    /// Returns the interface by which the transport assembles messages here.
     pub(crate) fn lending(self: &Arc<Region>) -> Arc<dyn MessageMemory> {
         Arc::new(Lending(Arc::clone(self)))
     }
 
-    /// Hands a message that was assembled here over to the program; `None` if it lies elsewhere.
+    /// Hands a message that was assembled here over to the program. Returns `None` if the message lies
+    /// elsewhere.
     ///
     /// # Errors
     /// EFAULT if a part of the message was not written or was unmapped.
@@ -138,7 +139,7 @@ impl Region {
         }
     }
 
-    /// Whether this memory overlaps the region.
+    /// Returns whether this memory overlaps the region.
     pub(crate) fn overlaps(&self, start: usize, length: usize) -> bool {
         meet(&(start..start.saturating_add(length)), &(self.start..self.start + self.length))
     }
@@ -239,7 +240,7 @@ mod tests {
     use crate::abi::PAGE_BYTES;
     use crate::pending_message::PendingMessage;
 
-    /// A region for a test, with its memory.
+    /// Returns a region for a test, and its memory.
     fn region() -> (Arc<Region>, Vec<u8>) {
         region_of(&DeliveryQueue::new(ReadinessFd::from_eventfd().unwrap()))
     }

@@ -110,9 +110,9 @@ pub(crate) struct Sending {
 /// The position of a message among the messages of one sendmmsg, which are sent together.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct PlaceInBatch {
-    /// Earlier messages of the batch may wait to be sent together with this one.
+    /// Whether earlier messages of the batch may be waiting to be sent together with this one.
     pub(crate) follows: bool,
-    /// Another message of the batch follows.
+    /// Whether another message of the batch follows.
     pub(crate) more: bool,
 }
 
@@ -144,7 +144,7 @@ impl Sending {
 
 impl Socket {
     /// Runs a turn of sendmsg: sends a request or a response, or returns how to wait for memory.
-    /// `interrupted` tells that a signal handler ran during the preceding sleep.
+    /// `interrupted`: whether a signal handler ran during the preceding sleep.
     pub(crate) fn send(
         sending: &mut Sending,
         message: *const msghdr,
@@ -275,7 +275,7 @@ impl Socket {
 mod tests {
     use super::*;
 
-    /// Lengths of the pieces after merging.
+    /// Returns the lengths of the pieces after merging.
     fn lengths(pieces: &[&[u8]]) -> Vec<usize> {
         let mut list: Vec<iovec> = pieces
             .iter()

@@ -1,5 +1,5 @@
 //! The bound on the memory of sent messages. As in the kernel, a message may start while the messages in
-//! flight total fewer bytes than the bound; exactly then, the descriptor is writable.
+//! flight total fewer bytes than the bound. The descriptor is writable exactly while this holds.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
@@ -31,7 +31,7 @@ impl Room {
         self.look();
     }
 
-    /// Whether no message may start now.
+    /// Returns whether no message may start now.
     pub(crate) fn is_full(&self) -> bool {
         self.full.load(SeqCst)
     }

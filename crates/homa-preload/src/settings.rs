@@ -127,7 +127,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Reads the settings from the environment. Reports each invalid variable by a line on standard error.
+    /// Reads the settings from the environment. Reports each invalid variable with a line on standard error.
     pub(crate) fn from_environment() -> Settings {
         let variables = env::vars_os().filter_map(|(name, value)| {
             let name = name.into_string().ok()?;
@@ -180,8 +180,8 @@ impl Settings {
     }
 }
 
-/// Number of RESENDs that go unanswered during a silence of this length, at least 1. The intervals between
-/// RESENDs double from the first one up to the maximum.
+/// Returns the number of RESENDs that go unanswered during a silence of this length, at least 1. The
+/// intervals between RESENDs double from the first one up to the maximum.
 fn resends_within(silence_ns: u64, first_ns: u64, longest_ns: u64) -> u32 {
     let (mut silent_ns, mut interval_ns, mut count) = (0_u64, first_ns.max(1), 0);
     while silent_ns < silence_ns && count < MOST_RESENDS {

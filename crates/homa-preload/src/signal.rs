@@ -55,7 +55,7 @@ pub(crate) fn open(nonblocking: bool, close_on_exec: bool) -> io::Result<(Arc<Re
     }
 }
 
-/// A number that distinguishes the file of `fd` from any other open file; 0 if `fd` is not open.
+/// Returns a number that distinguishes the file of `fd` from any other open file; 0 if `fd` is not open.
 pub(crate) fn identity(fd: RawFd) -> u64 {
     // SAFETY: the structure consists of numbers, for which zero bytes are valid.
     let mut about: libc::stat = unsafe { std::mem::zeroed() };

@@ -42,14 +42,15 @@ const OWN_FAULT_BITS: u64 = {
 /// What the action of a signal means for threads that wait or drive.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct NotedAction {
-    /// The program's first handler: threads that drive in poll have blocked no signal.
+    /// Whether this is the program's first handler, so that threads that drive in poll have blocked no
+    /// signal.
     pub(crate) is_first: bool,
-    /// A handler that requires waiting threads to block their signals.
+    /// Whether this is a handler that requires waiting threads to block their signals.
     pub(crate) must_be_deferred: bool,
 }
 
-/// Records that the program sets the action of a signal. `nests` tells that the handler runs with its own
-/// signal unblocked. A number that is no signal is ignored: the kernel reports the error.
+/// Records that the program sets the action of a signal. `nests`: whether the handler runs with its own
+/// signal unblocked. A number that is not a signal is ignored: the kernel reports the error.
 pub(crate) fn note_action(signal: c_int, action: libc::sighandler_t, nests: bool) -> NotedAction {
     let Some(bit) = bit_of(signal) else { return NotedAction::default() };
     if action == libc::SIG_DFL || action == libc::SIG_IGN {
@@ -68,7 +69,7 @@ fn bit_of(signal: c_int) -> Option<u64> {
     (1..=64).contains(&signal).then(|| 1 << (signal - 1))
 }
 
-/// The signals of these bits.
+/// Returns the signals that these bits represent.
 fn signals_of(bits: u64) -> impl Iterator<Item = c_int> {
     (1..=64).filter(move |signal| bits >> (signal - 1) & 1 == 1)
 }
@@ -78,7 +79,7 @@ fn contains(set: &sigset_t, signal: c_int) -> bool {
     unsafe { libc::sigismember(set, signal) == 1 }
 }
 
-/// Number of threads that drive in poll without blocking signals.
+/// Returns the number of threads that drive in poll without blocking signals.
 pub(crate) fn unblocked_turns() -> usize {
     UNBLOCKED_TURNS.load(SeqCst)
 }
@@ -131,13 +132,13 @@ impl HeldSignals {
         }
     }
 
-    /// The mask with which the thread sleeps unless the program's call specifies one; null means the current
-    /// mask.
+    /// Returns the mask with which the thread sleeps unless the program's call specifies one; null means the
+    /// current mask.
     pub(crate) fn mask(&self) -> *const sigset_t {
         self.before.as_ref().map_or(ptr::null(), ptr::from_ref)
     }
 
-    /// Whether a signal is pending that a sleep with this mask would admit.
+    /// Returns whether a signal is pending that would be delivered during a sleep with this mask.
     pub(crate) fn has_pending(&self, mask: Option<&sigset_t>) -> bool {
         if self.before.is_none() {
             return false;
@@ -166,7 +167,7 @@ pub(crate) struct DrivingTurn {
 }
 
 impl DrivingTurn {
-    /// Whether the program has since installed a handler for another signal, which is not blocked.
+    /// Returns whether the program has since installed a handler for another signal, which is not blocked.
     pub(crate) fn is_over(&self) -> bool {
         EVER_HANDLED.load(SeqCst) != self.known
     }
@@ -205,7 +206,7 @@ impl BlockedSignals {
         (EVER_HANDLED.load(SeqCst) & !OWN_FAULT_BITS != 0).then(BlockedSignals::all)
     }
 
-    /// The thread's previous mask, with which it sleeps.
+    /// Returns the thread's previous mask, with which it sleeps.
     pub(crate) fn before(&self) -> sigset_t {
         self.before
     }

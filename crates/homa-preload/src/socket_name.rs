@@ -47,7 +47,7 @@ impl SocketName {
         Ok(SocketName { ip, scope: 0, port: u16::from_be(name.sin_port) })
     }
 
-    /// The address in the format of a socket of this family, and its length.
+    /// Returns the address in the format of a socket of this family, and its length.
     pub(crate) fn stored(&self, family: c_int) -> (libc::sockaddr_storage, usize) {
         // SAFETY: the structure consists of numbers, for which zero bytes are valid.
         let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };

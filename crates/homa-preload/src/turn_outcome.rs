@@ -59,7 +59,7 @@ impl SleepBetweenTurns {
         let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
         let place = mask.map_or(ptr::null(), ptr::from_ref);
         let before = errno();
-        // SAFETY: all pointers are NULL or to values that live through the call.
+        // SAFETY: all pointers are NULL or to values that outlive the call.
         let result = unsafe { real::ppoll(&mut entry, 1, timeout, place) };
         let interrupted = result < 0 && errno() == libc::EINTR && mask.is_some();
         set_errno(before);

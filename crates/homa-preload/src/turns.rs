@@ -1,8 +1,8 @@
 //! Runs waiting calls in turns. Between two turns the thread sleeps at the C boundary, and no frame of this
-//! library on its stack has destructors. There the program may end the thread, by `pthread_cancel` or by
-//! `pthread_exit` in a signal handler. Both unwind the stack by force, which Rust frames with destructors do
-//! not survive. During the sleep, the unfinished call is therefore stored in a thread-local variable, which
-//! is dropped when the thread ends.
+//! library on its stack has destructors. At that point the program may end the thread, by `pthread_cancel` or
+//! by `pthread_exit` in a signal handler. Both unwind the stack by force, which Rust frames with destructors
+//! do not survive. During the sleep, the unfinished call is therefore stored in a thread-local variable,
+//! which is dropped when the thread ends.
 
 use std::cell::RefCell;
 
@@ -22,7 +22,7 @@ pub(crate) enum SleepingCall {
 }
 
 impl SleepingCall {
-    /// The thread's own mask, if the call has blocked signals.
+    /// Returns the thread's own mask, if the call has blocked signals.
     fn mask(&self) -> Option<sigset_t> {
         match self {
             SleepingCall::RecvCall(receiving) => receiving.signals.as_ref(),

@@ -147,7 +147,7 @@ fn a_handler_may_end_a_thread_that_waits() {
     run(client(&ends, "exits", FAMILIES[0], port, &[&silent.to_string()]));
 }
 
-/// A command of the program `memory`, with memory for two messages of 1 MB.
+/// Returns a command of the program `memory`, with memory for two messages of 1 MB.
 fn with_little_memory(memory: &Path, what: &str, host: &str, port: u16) -> Command {
     let mut command = client(memory, what, host, port, &[]);
     command.env("HOMA_WMEM_MAX", "2000000");
@@ -360,7 +360,7 @@ fn processes_share_the_ports_of_the_machine() {
 #[test]
 fn programs_of_the_rust_api_are_peers() {
     let Some(program) = program("program") else { return };
-    // A server at the UDP port that belongs to its Homa port, like `homa serve` at Homa port 99.
+    // A server on the UDP port that belongs to its Homa port, like `homa serve` at Homa port 99.
     let port = ports(2);
     let udp_port = ServerAddr::DEFAULT_UDP_PORT - ServerAddr::DEFAULT_PORT + port;
     let bind = format!("127.0.0.1:{udp_port}").parse().unwrap();

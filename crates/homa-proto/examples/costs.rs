@@ -55,7 +55,7 @@ impl Side {
         Side { endpoint, addr: SocketAddr::from(([10, 0, 0, number], 4_000)), out: Vec::with_capacity(BURST) }
     }
 
-    /// One drive round with the packets that the other side sent.
+    /// Runs one drive round with the packets that the other side sent.
     fn round(&mut self, now: Time, other: &mut Side) -> bool {
         let from = other.addr;
         let burst = other.out.iter().map(|transmit| {
@@ -100,7 +100,7 @@ impl Pair {
         Pair { client, server, port, now: 1 }
     }
 
-    /// An RPC from its start to its response.
+    /// Runs an RPC from its start to its response.
     fn rpc(&mut self, request: u32, response: u32) {
         let now = Time::from_ns(self.now);
         let options = CallOptions::default();
@@ -133,13 +133,13 @@ impl Pair {
         }
     }
 
-    /// DATA packets sent so far by both sides.
+    /// Returns the number of DATA packets sent so far by both sides.
     fn data_packets(&self) -> u64 {
         self.client.endpoint.stats().data_sent + self.server.endpoint.stats().data_sent
     }
 }
 
-/// The measured case.
+/// A case to measure.
 #[derive(Clone, Copy)]
 struct Case {
     name: &'static str,
@@ -188,7 +188,7 @@ impl Case {
         pair
     }
 
-    /// Nanoseconds per unit of work.
+    /// Returns the time per unit of work, in nanoseconds.
     fn timed(&self) -> f64 {
         let mut pair = self.warm();
         let start = Instant::now();
@@ -197,7 +197,7 @@ impl Case {
     }
 }
 
-/// Entry point under callgrind. Returns the counted units of work.
+/// Runs the counted part, as the entry point under callgrind. Returns the counted units of work.
 fn inner(name: &str) -> Option<u64> {
     let case = CASES.iter().find(|case| case.name == name)?;
     let mut pair = Pair::new();

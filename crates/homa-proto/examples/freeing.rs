@@ -27,7 +27,7 @@ const REPEATS: usize = 5;
 const LIMIT_US: f64 = 20.0;
 const RPCS: u32 = 10_000;
 const SERVER_PORT: u16 = 99;
-/// The peer of the RPC that goes on, and the first of the peers whose RPCs end.
+/// The peer of the RPC that continues, and the first of the peers whose RPCs end.
 const PROBE: u32 = 0;
 const FIRST: u32 = 1;
 /// Length of requests that are one unscheduled packet.
@@ -79,7 +79,7 @@ fn peer(n: u32) -> SocketAddr {
     SocketAddr::from(([10, 0, (n >> 8) as u8, n as u8], 14_600))
 }
 
-/// The header of a packet for a request of a peer's client (even `id`) or of ours (odd `id`).
+/// Returns the header of a packet for a request of a peer's client (even `id`) or of ours (odd `id`).
 fn common(id: u64, incarnation: u64) -> Common {
     let (source_port, dest_port) = if id & 1 == 0 { (40_000, SERVER_PORT) } else { (SERVER_PORT, 32_768) };
     Common {
@@ -159,7 +159,7 @@ impl Rig {
         self.delays.push(Delay { told_ns: told.as_nanos() as u64, all_ns: all.as_nanos() as u64 });
     }
 
-    /// A packet with `payload` bytes from `from`.
+    /// Receives a packet with `payload` bytes from `from`.
     fn packet(&mut self, from: u32, common: Common, body: Body, payload: u32) {
         let header = wire::encode(&common, &body);
         let bytes = header.as_slice();
@@ -168,7 +168,7 @@ impl Rig {
         self.call(|endpoint, now, keys| endpoint.handle_packets(now, [packet], keys));
     }
 
-    /// A packet of the other RPC, one microsecond later.
+    /// Receives a packet of the other RPC, one microsecond later.
     fn probe(&mut self) {
         self.now_ns += 1_000;
         self.packet(PROBE, common(2, 1), data(ENDLESS, self.probe_offset), STEP);
@@ -376,7 +376,7 @@ fn silent_clients(clients: u32) -> Rig {
     rig
 }
 
-/// Sets up the case, causes the event, and runs to the end.
+/// A case. `run` sets it up, causes the event, and runs to the end.
 struct Case {
     name: &'static str,
     run: fn() -> Rig,
@@ -400,12 +400,12 @@ const CASES: [Case; 11] = [
     case("10,000 clients are silent, 1 request of each in service", || silent_clients(RPCS)),
 ];
 
-/// Microseconds.
+/// Converts nanoseconds to microseconds.
 fn us(ns: u64) -> f64 {
     ns as f64 / 1_000.0
 }
 
-/// The longest call, if each call is taken from the repeat in which it was fastest.
+/// Returns the longest call, if each call is taken from the repeat in which it was fastest.
 fn longest_at_best(repeats: &[Vec<Delay>]) -> (usize, Delay) {
     let calls = repeats[0].len();
     let fastest = |call: usize| repeats.iter().map(|delays| delays[call]).min_by_key(|delay| delay.all_ns);

@@ -121,7 +121,7 @@ impl Pair {
         }
     }
 
-    /// A GRANT packet, created by the server and processed by the client.
+    /// Passes a GRANT packet from the server, which creates it, to the client, which processes it.
     fn grant(&mut self) {
         self.server.set_grant_budget(self.now, black_box(BUDGET));
         let grant = self.server.poll_transmit(self.now).expect("a GRANT packet");
@@ -130,20 +130,20 @@ impl Pair {
         self.client.handle_packets(self.now, [packet], &mut NoMemory);
     }
 
-    /// The measured part.
+    /// Runs the measured part.
     #[inline(never)]
     fn measured(&mut self) {
         self.grant();
     }
 }
 
-/// Number of the server's grants to the shortest message. A FIFO grant (GRANT-9) is caused by a DATA packet
-/// and is not counted.
+/// Returns the number of the server's grants to the shortest message. A FIFO grant (GRANT-9) is caused by a
+/// DATA packet and is not counted.
 fn grants(pair: &Pair) -> u64 {
     pair.server.stats().grants_sent - pair.server.stats().fifo_grants
 }
 
-/// Entry point under callgrind. Returns the number of counted grants.
+/// Runs the counted part, as the entry point under callgrind. Returns the number of counted grants.
 fn inner() -> u64 {
     let mut pair = Pair::new();
     (0..REQUESTS[0]).for_each(|_| pair.request(Pair::grant));

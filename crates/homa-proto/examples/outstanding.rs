@@ -95,7 +95,7 @@ fn data(incoming: u32, offset: u32) -> Body {
 }
 
 impl Bench {
-    /// An endpoint with `count` RPCs, a third of each kind.
+    /// Creates an endpoint with `count` RPCs, a third of each kind.
     fn new(count: u64) -> Bench {
         let config = Config {
             // Slow enough that the pacer almost always delays the throttled third.
@@ -184,13 +184,13 @@ impl Bench {
         }
     }
 
-    /// Packets so far, received and sent.
+    /// Returns the number of packets so far, received and sent.
     fn packets(&self) -> u64 {
         let stats = self.endpoint.stats();
         stats.packets_received + stats.packets_sent
     }
 
-    /// The measured part.
+    /// Runs the measured part.
     #[inline(never)]
     fn measured(&mut self, packets: u64) {
         for _ in 0..packets {
@@ -200,8 +200,8 @@ impl Bench {
     }
 }
 
-/// Nanoseconds per random read in `bytes` bytes of memory, where each address depends on the value read
-/// before.
+/// Returns the time of a random read in `bytes` bytes of memory, in nanoseconds. Each address depends on the
+/// value read before.
 fn random_read_ns(bytes: usize) -> f64 {
     let table = vec![1_u64; (bytes / 8).max(64)];
     let mut rng = Pcg64::seed_from_u64(2);
@@ -216,13 +216,14 @@ fn random_read_ns(bytes: usize) -> f64 {
     start.elapsed().as_nanos() as f64 / f64::from(reads)
 }
 
-/// Resident memory of this process in bytes.
+/// Returns the resident memory of this process in bytes.
 fn resident_bytes() -> f64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     statm.split(' ').nth(1).and_then(|pages| pages.parse::<f64>().ok()).unwrap_or(0.0) * 4096.0
 }
 
-/// Entry point under callgrind, with `count` RPCs. Returns the number of counted packets.
+/// Runs the counted part with `count` RPCs, as the entry point under callgrind. Returns the number of counted
+/// packets.
 fn inner(count: u64) -> u64 {
     let mut bench = Bench::new(count);
     for _ in 0..WARM_UP {

@@ -23,12 +23,12 @@ pub(crate) struct WaitingAcks {
     is_watched: bool,
 }
 
-/// What to do with the waiting acknowledgements of a peer after one was added (ACK-3).
+/// The next step for a peer's waiting acknowledgements after one was added (ACK-3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AckAction {
     /// A request will carry them.
     Wait,
-    /// Set a deadline for sending them, in case no request carries them before.
+    /// Set a deadline for sending them, in case no request carries them earlier.
     SetDeadline,
     /// Too many are waiting: send them now.
     Send,
@@ -43,7 +43,7 @@ impl WaitingAcks {
         self.acks.is_empty()
     }
 
-    /// The client port from which to send an ACK packet.
+    /// Returns the client port from which to send an ACK packet.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }

@@ -18,9 +18,9 @@ const MAX_INTERVALS: u64 = 3;
 /// The expected time exceeds the measured time of a late answer by an eighth (2^-3).
 const MARGIN_SHIFT: u32 = 3;
 
-/// Each wait that the expected time prolongs lowers the expected time by a 4096th (2^-12), to adapt to a peer
-/// that becomes faster. The margin lasts for 4096 ln(9/8) = 482 such waits, so at most one of 482 ends with
-/// an unnecessary RESEND.
+/// Each time the expected time prolongs a wait, the expected time is lowered by a 4096th (2^-12), to adapt to
+/// a peer that becomes faster. The margin lasts for 4096 ln(9/8) = 482 such waits, so at most one of 482 ends
+/// with an unnecessary RESEND.
 const DECAY_SHIFT: u32 = 12;
 
 /// Number of RESENDs that are sent early after a request was lost. All of them are unnecessary if the server
@@ -47,8 +47,8 @@ pub(crate) struct AnswerTime {
 impl AnswerTime {
     pub(crate) const UNKNOWN: AnswerTime = AnswerTime { expected_ns: 0, early: 0, asked_at: Time::ZERO };
 
-    /// The time at which a call whose request was sent at `sent` is due to send its first RESEND (RESEND-23,
-    /// RESEND-24).
+    /// Returns the time at which a call whose request was sent at `sent` is due to send its first RESEND
+    /// (RESEND-23, RESEND-24).
     pub(crate) fn first_resend(&self, sent: Time, interval_ns: u64) -> Time {
         if self.early > 0 {
             return sent + interval_ns;
@@ -61,7 +61,8 @@ impl AnswerTime {
     }
 
     /// Records a BUSY for a call that had sent RESEND: the server has the request, and the response will show
-    /// how long it takes. Until then, if nothing is known of the peer, other calls to it wait twice as long.
+    /// how long it takes. If nothing is known about the peer, other calls to it wait twice as long until
+    /// then.
     pub(crate) fn note_busy(&mut self, now: Time, rpc: &Rpc, interval_ns: u64) {
         let Some(waited_ns) = rpc.waited_for_answer(now) else { return };
         let is_first = self.expected_ns == 0;
@@ -101,14 +102,14 @@ impl AnswerTime {
 }
 
 impl Rpc {
-    /// Whether the RPC waits only for the server's application: the request was sent in full, and the peer
-    /// has requested no part of it again.
+    /// Returns whether the RPC waits only for the server's application: the request was sent in full, and the
+    /// peer has requested no part of it again.
     pub(crate) fn awaits_answer(&self) -> bool {
         self.state == RpcState::Requesting && self.outgoing.all_sent() && !self.requested.any()
     }
 
-    /// Returns how long the server of a call that has sent RESEND has had the request. `None` if the time is
-    /// unknown because bytes of the request were sent again (RESEND-25).
+    /// Returns how long the server has had the request of a call that has sent RESEND. `None` if the time is
+    /// unknown because bytes of the request were retransmitted (RESEND-25).
     fn waited_for_answer(&self, now: Time) -> Option<u64> {
         let is_known = self.wait.backoff > 0 && self.awaits_answer() && self.outgoing.sent_before == 0;
         is_known.then(|| now.since(self.wait.progress_at))
@@ -123,7 +124,7 @@ mod tests {
 
     const INTERVAL_NS: u64 = 5 * MS;
 
-    /// A call that has sent its request at time 0, and one RESEND.
+    /// Returns a call that has sent its request at time 0, and one RESEND.
     fn asked() -> Rpc {
         let mut outgoing = MessageOut::new(100, 100);
         outgoing.next = 100;
@@ -136,7 +137,7 @@ mod tests {
         Time::from_ns(ns)
     }
 
-    /// How long a call waits before its first RESEND, if no other call has recently sent one.
+    /// Returns how long a call waits before its first RESEND, if no other call has recently sent one.
     fn wait_ns(answers: &AnswerTime) -> u64 {
         let sent = at(SEC);
         AnswerTime { asked_at: Time::ZERO, ..*answers }.first_resend(sent, INTERVAL_NS).since(sent)

@@ -1,6 +1,6 @@
 //! Intervals between packets while the peer does not answer.
 
-/// An interval that doubles with each unanswered packet, up to a ceiling (RESEND-5, ACK-10).
+/// Returns an interval that doubles with each unanswered packet, up to a ceiling (RESEND-5, ACK-10).
 pub(super) fn backoff_interval(interval_ns: u64, ceiling_ns: u64, backoff: u8) -> u64 {
     let doubled = if backoff >= 32 { u64::MAX } else { interval_ns.saturating_mul(1 << backoff) };
     doubled.min(ceiling_ns)

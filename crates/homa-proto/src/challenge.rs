@@ -14,13 +14,13 @@ pub(crate) struct Challenge {
     /// The id that the peer must repeat, in the client's form; 0: no challenge is open.
     id: u64,
     spaced: RateLimit,
-    /// Headers of requests whose packets were dropped because their incarnation is not the peer's proven
+    /// Headers of requests whose packets were dropped because they did not carry the peer's proven
     /// incarnation.
     claims: Vec<Common>,
 }
 
 impl Challenge {
-    /// Whether an answer is awaited.
+    /// Returns whether an answer is awaited.
     pub(crate) fn is_open(&self) -> bool {
         self.id != 0
     }
@@ -30,12 +30,12 @@ impl Challenge {
         self.id = id;
     }
 
-    /// The id that an answer must repeat.
+    /// Returns the id that an answer must repeat.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
-    /// Whether a packet with this id may answer the challenge.
+    /// Returns whether a packet with this id may answer the challenge.
     pub(crate) fn is_of(&self, sender_id: u64) -> bool {
         self.is_open() && sender_id & !1 == self.id
     }

@@ -7,11 +7,11 @@ use crate::dialect::Dialect;
 use crate::time::{MS, SEC, US};
 use crate::wire::{DATA_HEADER_LEN, PRIORITIES};
 
-/// Maximum number of endpoints behind one address. More than one per core gains nothing, and 64 flags fit one
-/// word.
+/// Maximum number of endpoints behind one address. More than one per core gains nothing, and 64 flags fit in
+/// one word.
 pub const MAX_ENDPOINTS: u32 = 64;
 
-/// The link that the defaults in bytes were tuned for, in Mbit/s.
+/// Rate of the link for which the defaults in bytes were tuned, in Mbit/s.
 const TUNED_FOR_MBPS: u64 = 25_000;
 
 /// What to do with a new request when the table of finished ids is full.
@@ -31,16 +31,16 @@ const LONGEST_INTERVAL_NS: u64 = 365 * 86_400 * SEC;
 /// RPCs count their unanswered packets in one byte.
 const MAX_TRIES: u32 = u8::MAX as u32;
 
-/// The settings of one endpoint. Times are in nanoseconds, at most a year each, sizes in bytes.
+/// The settings of one endpoint. Times are in nanoseconds, at most a year each. Sizes are in bytes.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Seed of all secrets: RPC ids, hash tables, challenges to peers. It is the endpoint's only source of
     /// randomness, and must be kept secret.
     pub seed: u64,
     /// Replaces `seed` for the part of RPC ids that depends on the peer. All processes of a host take ids
-    /// from one sequence, and so must use the same value. 0: derived from `seed`.
+    /// from one sequence, and so must use the same value. 0: the value is derived from `seed`.
     pub id_seed: u64,
-    /// Wall-clock time in milliseconds at the start of this host; lets peers detect that it restarted. 0: not
+    /// Wall-clock time in milliseconds at the start of this host, by which peers detect a restart. 0: not
     /// announced.
     pub incarnation: u64,
     /// Number of endpoints behind this host's address, 1 to [`MAX_ENDPOINTS`](crate::MAX_ENDPOINTS). Packets
@@ -59,10 +59,10 @@ pub struct Config {
     /// Whether the number of unscheduled bytes for a peer is computed from its measured round-trip time, if
     /// the link rate is known. Otherwise `unsched_bytes` applies to all peers.
     pub unsched_from_rtt: bool,
-    /// Minimum unscheduled bytes of a message, however many senders are active (the Homa paper: a few
-    /// hundred).
+    /// Minimum unscheduled bytes of a message, regardless of the number of active senders (the Homa paper: a
+    /// few hundred).
     pub min_unsched_bytes: u32,
-    /// Maximum unscheduled bytes of a message, however long the round trip.
+    /// Maximum unscheduled bytes of a message, regardless of the round-trip time.
     pub max_unsched_bytes: u32,
     /// Full packets sent without a grant in addition to one round trip's worth, so that a late grant leaves
     /// no gap. (RAMCloud's notes: 6 of 14 us at 10 Gbit/s, about five packets.)
@@ -72,8 +72,8 @@ pub struct Config {
     /// How long senders stay limited after an incast: one to two times this interval.
     pub incast_memory_ns: u64,
     /// Time without a packet after which unscheduled bytes beyond `max_incoming` count as lost. While a queue
-    /// drains, packets arrive at shorter intervals, and the kernel's delays are shorter too (notes: up to 100
-    /// us for a handler to start).
+    /// drains, packets arrive at shorter intervals, and the kernel's delays are shorter too (kernel notes: up
+    /// to 100 us for a handler to start).
     pub incast_quiet_ns: u64,
     /// Window of each message, in bytes. 0: the active messages share `window_total`.
     pub window: u32,
@@ -85,8 +85,8 @@ pub struct Config {
     pub max_incoming: u32,
     /// Maximum number of messages that receive grants at the same time, each of a different peer (kernel: 8).
     pub max_overcommit: u32,
-    /// Minimum bytes by which a grant extends the last one, unless it reaches the end of the message. Saves
-    /// GRANT packets.
+    /// Minimum bytes by which a grant extends the previous one, unless it reaches the end of the message.
+    /// This saves GRANT packets.
     pub min_grant_increment: u32,
     /// Bytes of an extra grant to the oldest message (kernel: 50000).
     pub fifo_grant_increment: u32,
@@ -113,10 +113,10 @@ pub struct Config {
     pub cutoff_min_bytes: u64,
     /// Rate of the uplink. `None`: the rate is unknown, and the pacer is off.
     pub link_mbps: Option<u32>,
-    /// How much slower than its nominal rate the pacer assumes the link to be, in thousandths. (Kernel notes:
-    /// 10; 50 slowed large messages by up to a factor of two.)
+    /// Margin by which the pacer assumes the link to be slower than its nominal rate, in thousandths. (Kernel
+    /// notes: 10; 50 slowed large messages by up to a factor of two.)
     pub link_margin: u32,
-    /// Maximum estimated backlog of the NIC; a further packet waits. (Kernel: 5 us. Without a bound, the P99
+    /// Estimated NIC backlog above which further packets wait. (Kernel: 5 us. Without a bound, the P99
     /// latency of short messages is 5 to 10 times higher.)
     pub max_nic_backlog_ns: u64,
     /// Packets below this size overtake packets that wait for the pacer (kernel: defer_min_bytes 1000; values
@@ -129,13 +129,14 @@ pub struct Config {
     pub link_overhead: u32,
     /// Silence before the first RESEND (kernel: 5 ticks of 1 ms).
     pub resend_interval_ns: u64,
-    /// Maximum of the interval between RESENDs, which doubles with each of them.
+    /// Maximum interval between RESENDs. The interval doubles with each RESEND.
     pub resend_interval_max_ns: u64,
-    /// Number of unanswered RESENDs after which an RPC fails, at most 255. Bounds the cost of a lost peer.
+    /// Number of unanswered RESENDs after which an RPC fails, at most 255. This bounds the cost of a lost
+    /// peer.
     pub max_resends: u32,
-    /// Average time between two rounds of RESENDs to one peer. Bounds their rate for any number of waiting
-    /// RPCs (kernel: one RPC of a peer per 5 ms). For a peer that is slow without losing packets, it doubles
-    /// up to `resend_spacing_max_ns`. NEED_ACKs have the same spacing.
+    /// Average time between two rounds of RESENDs to one peer. This bounds their rate for any number of
+    /// waiting RPCs (kernel: one RPC of a peer per 5 ms). For a peer that is slow without losing packets,
+    /// this time doubles up to `resend_spacing_max_ns`. NEED_ACKs have the same spacing.
     pub resend_spacing_ns: u64,
     /// Maximum to which `resend_spacing_ns` doubles, unless `resend_spacing_ns` itself is longer. With this
     /// spacing, many RPCs that wait for a slow peer add little to its load, and lost packets of any of them
@@ -149,7 +150,7 @@ pub struct Config {
     pub client_silence_ns: u64,
     /// Time from the end of sending a response to the first NEED_ACK for it (kernel: 2 ticks).
     pub need_ack_interval_ns: u64,
-    /// Maximum of the interval between NEED_ACKs, which doubles with each of them.
+    /// Maximum interval between NEED_ACKs. The interval doubles with each NEED_ACK.
     pub need_ack_interval_max_ns: u64,
     /// Number of unanswered NEED_ACKs after which the server frees the RPC, at most 255.
     pub max_need_acks: u32,
@@ -158,7 +159,7 @@ pub struct Config {
     /// Maximum number of blocks in the table of finished ids, over all peers. A block has 64 adjacent ids and
     /// takes about 40 bytes.
     pub max_finished_blocks: u32,
-    /// What happens when the table of finished ids is full.
+    /// Policy for when the table of finished ids is full.
     pub finished_policy: FinishedPolicy,
     /// Largest message accepted from the caller or a peer. (The kernel's limit is 1,000,000; longer messages
     /// work only between peers of this implementation.)
@@ -174,19 +175,19 @@ pub struct Config {
     /// Maximum payload bytes of all outgoing messages at a time.
     pub max_outgoing_bytes: u64,
     /// Maximum payload bytes of all incoming messages under reassembly, counted by their full lengths.
-    /// Requests may use three quarters of it.
+    /// Requests may use three quarters of this maximum.
     pub max_incoming_bytes: u64,
     /// Maximum number of known peers.
     pub max_peers: u32,
     /// Maximum number of acknowledgements for one peer that wait for a packet to carry them.
     pub max_acks_per_peer: u32,
-    /// Maximum number of gaps in one incoming message. A packet that would exceed it is dropped and must be
-    /// sent again.
+    /// Maximum number of gaps in one incoming message. A packet that would cause more gaps is dropped and
+    /// must be retransmitted.
     pub max_gaps: u32,
     /// Maximum number of queued retransmissions, over all peers.
     pub max_retransmits: u32,
-    /// Maximum number of RPCs that are freed, time out or fail per drive call. Bounds the time that the next
-    /// packet waits.
+    /// Maximum number of RPCs that are freed, time out or fail per drive call. This bounds the time that the
+    /// next packet waits.
     pub reap_limit: u32,
     /// Maximum number of control packets waiting to be sent. Further control packets are dropped and counted,
     /// as if lost in the network.
@@ -314,14 +315,14 @@ const MOST_DOUBLED_INTERVAL: u32 = 5;
 /// The results for W3 at 40, W4 at 50 and W2 at 10 Mbit/s are the same with 0 to 5.
 const MOST_DOUBLED_SPACING: u32 = 2;
 
-/// Minimum number of RESENDs before a server gives up on a silent client, however slow the link
+/// Minimum number of RESENDs before a server gives up on a silent client, regardless of the link's rate
 /// ([`Config::on_link`]).
 const LEAST_ASKED_A_SILENCE: u64 = 8;
 
 /// Minimum number of packets assumed to cover a round trip, on any link ([`Config::on_link`]).
 const LEAST_PACKETS_A_TRIP: u32 = 8;
 
-/// Minimum limit of packets granted and not yet received, on any link, if the queue of the host's switch port
+/// Minimum limit on packets granted and not yet received, on any link, if the queue of the host's switch port
 /// has room for them ([`Config::through_port`]). They cover two round trips, since the packets of one round
 /// trip may be waiting at senders that have other packets to send first.
 const LEAST_PACKETS_GRANTED: u32 = 2 * LEAST_PACKETS_A_TRIP;
@@ -356,11 +357,11 @@ impl Config {
     /// from several hosts sends to one of them at a time. If the host's switch port is known, also call
     /// [`through_port`](Config::through_port).
     ///
-    /// The NIC's backlog may be one packet's serialization delay, so that the NIC does not run dry while the
-    /// next packet is on its way to it. A grant covers at least two packets, so that not every packet causes
-    /// a GRANT. RESEND is sent no sooner than 24 packets could have arrived. NEED_ACK is sent no sooner than
-    /// 72 packets could have arrived, since the next request to the same server carries the acknowledgement
-    /// at no cost.
+    /// The NIC's backlog may be as long as one packet's serialization delay, so that the NIC does not run dry
+    /// while the next packet is on its way to it. A grant covers at least two packets, so that not every
+    /// packet causes a GRANT. RESEND is sent no sooner than 24 packets could have arrived. NEED_ACK is sent
+    /// no sooner than 72 packets could have arrived, since the next request to the same server carries the
+    /// acknowledgement at no cost.
     ///
     /// (Without this scaling, at 100 Mbit/s, 400,000 granted bytes made a switch with 12.5 KB per port drop a
     /// twentieth of all packets. At 20 Mbit/s two of five packets of W2 were NEED_ACKs and their answers.)
@@ -405,11 +406,11 @@ impl Config {
     ///
     /// The grant limit is the allowance for the hosts' delays from [`on_link`](Config::on_link), plus sixteen
     /// packets, plus a quarter of the port's queue. It is at most three and a half times the queue: about a
-    /// third of the granted bytes may be in the queue at once, while the rest are at the senders or on the
-    /// links. It is also at most the queue plus sixteen packets, and at least the eight packets of a round
-    /// trip. The windows share three quarters of the limit, because a sender with grants from several hosts
-    /// sends to one of them at a time. If the windows took all of the limit, the other hosts could not grant
-    /// to any other sender meanwhile.
+    /// third of the granted bytes may be in the queue at the same time, while the rest are at the senders or
+    /// on the links. It is also at most the queue plus sixteen packets, and at least the eight packets of a
+    /// round trip. The windows share three quarters of the limit, because a sender with grants from several
+    /// hosts sends to one of them at a time. If the windows took all of the limit, the hosts that wait for
+    /// this sender could not grant to any other sender meanwhile.
     ///
     /// RESEND is sent no sooner than the queue could drain three times: packets waiting in the queue are not
     /// lost. (Measured with a rack of 4 hosts at 40 Mbit/s, 10 ms of queue, W4, 32 RPCs always open. Links
@@ -452,7 +453,7 @@ impl Config {
         if self.window_total != 0 { self.window_total } else { self.max_incoming }
     }
 
-    /// Payload bytes of a full packet.
+    /// Returns the payload bytes of a full packet.
     fn packet_payload(&self) -> u32 {
         self.max_packet.saturating_sub(DATA_HEADER_LEN as u32).max(1)
     }
@@ -520,8 +521,8 @@ impl Config {
         }
     }
 
-    /// Checks every interval except `max_nic_backlog_ns`. It is never multiplied, and its largest values mean
-    /// no limit.
+    /// Checks every interval except `max_nic_backlog_ns`, which is never multiplied, and whose largest values
+    /// mean no limit.
     fn validate_intervals(&self) -> Result<(), ConfigError> {
         let intervals = [
             ("rtt_window_ns", self.rtt_window_ns),

@@ -57,8 +57,8 @@ pub trait Reassembly {
     fn write(&mut self, rpc: RpcKey, message_length: u32, offset: u32, len: u32, data: &[u8]);
 }
 
-/// Determines which packets may share a datagram (PROTOCOL.md WIRE-23): packets to the same address with
-/// equal bundles.
+/// Determines which packets may share a datagram: packets to the same address whose bundles are equal
+/// (PROTOCOL.md WIRE-23).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bundle {
     /// The endpoint behind the peer's address that receives the datagram.
@@ -72,9 +72,9 @@ pub struct Bundle {
 pub struct Transmit {
     /// The peer.
     pub to: SocketAddr,
-    /// 0 to 7, larger is higher.
+    /// Priority, 0 to 7; larger is higher.
     pub priority: u8,
-    /// `None`: the packet needs its own datagram.
+    /// The packet's bundle; `None`: the packet needs its own datagram.
     pub bundle: Option<Bundle>,
     /// The Homa header.
     pub header: HeaderBuf,
@@ -138,7 +138,7 @@ impl TransmitRun {
         })
     }
 
-    /// Returns the run without its first `packets` packets; `None` if nothing is left. For a driver that
+    /// Returns the run without its first `packets` packets; `None` if nothing is left. Used when a driver
     /// accepted only the first `packets`.
     pub fn skip(&self, packets: u32) -> Option<TransmitRun> {
         let first = self.packet(packets)?;
@@ -151,9 +151,9 @@ impl TransmitRun {
 /// a server).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PayloadRange {
-    /// The RPC whose message it is.
+    /// The RPC to which the message belongs.
     pub rpc: RpcKey,
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: u32,
     /// Number of bytes, at least 1.
     pub len: u32,
@@ -162,10 +162,10 @@ pub struct PayloadRange {
 /// Options of one RPC.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CallOptions {
-    /// Returned in the event that ends the RPC; the protocol does not use it.
+    /// Value returned in the event that ends the RPC. The protocol does not use it.
     pub cookie: u64,
-    /// Whether the completion is delivered only to a caller that waits for this RPC, not to any waiting
-    /// thread; returned in events.
+    /// Whether the completion is delivered only to a caller that waits for this RPC, rather than to any
+    /// waiting thread. Returned in events.
     pub private: bool,
     /// Number of further contiguous bytes of the response after which [`Event::Readable`] is reported again.
     /// 0: the response is reported only when it is complete.
@@ -180,12 +180,12 @@ pub struct PeerInfo {
     pub addr: SocketAddr,
     /// Whether the peer has announced an incarnation, and so runs this implementation.
     pub is_ours: bool,
-    /// The peer's dialect, as far as its packets have shown it.
+    /// The peer's dialect, if its packets have shown it.
     pub dialect: Dialect,
     /// Number of open RPCs with the peer, as client and as server.
     pub rpcs: u32,
-    /// Smallest recent round-trip time of a grant from the peer, in nanoseconds. `None`: not measured,
-    /// because no message to the peer was long enough to need a grant.
+    /// Smallest recent round-trip time measured with a grant from the peer, in nanoseconds. `None`: not
+    /// measured, because no message to the peer was long enough to need a grant.
     pub rtt_ns: Option<u64>,
     /// Unscheduled bytes of the next message to the peer.
     pub unsched_bytes: u32,
@@ -193,13 +193,14 @@ pub struct PeerInfo {
     pub unsched_limit: Option<u32>,
     /// Largest Homa packet on the path to the peer, in bytes, including the header.
     pub max_packet: u32,
-    /// Packets of the peer that were refused because the peer had used up its share, since the peer was last
-    /// added to the table of peers.
+    /// Number of packets from the peer that were refused because the peer had used up its share. Counted
+    /// since the peer was last added to the table of peers.
     pub refused: u64,
 }
 
 impl PeerInfo {
-    /// Returns the information on a peer of which nothing is known. For tests of code that displays peers.
+    /// Returns the information on a peer about which nothing is known. Used in tests of code that displays
+    /// peers.
     pub fn unknown(addr: SocketAddr) -> PeerInfo {
         PeerInfo {
             addr,
@@ -254,7 +255,7 @@ pub enum Event {
         rpc: RpcKey,
         /// The client.
         peer: SocketAddr,
-        /// The server port it was sent to.
+        /// The server port to which it was sent.
         port: u16,
         /// Bytes of the request.
         length: u32,
@@ -281,8 +282,8 @@ pub enum Event {
         /// The cause.
         error: RpcError,
     },
-    /// Bytes `[0, end)` of the incoming message have arrived (reported only if the caller asked for such
-    /// reports). From here on a request can be delivered to the application early: see
+    /// Bytes `[0, end)` of the incoming message have arrived (reported only if the caller requested such
+    /// reports). From this event on, a request can be delivered to the application early: see
     /// [`Endpoint::take_early`](crate::Endpoint::take_early).
     Readable {
         /// The RPC.

@@ -107,8 +107,8 @@ fn a_packet_that_arrives_costs_the_same_with_many_rpcs() {
     }
 }
 
-/// Returns the number of drive calls until a port with one RPC is closed, after `peak` RPCs of another port
-/// were open, of which `open` still are.
+/// Returns the number of drive calls until a port with one RPC is closed. Before that, `peak` RPCs of another
+/// port were open, and `open` of them still are.
 fn rounds_to_close_a_port(peak: u32, open: u32) -> u32 {
     let mut endpoint = endpoint();
     let now = Time::from_ns(1);

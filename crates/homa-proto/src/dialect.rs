@@ -15,8 +15,8 @@ pub enum Dialect {
     /// Unknown: no packet has shown the dialect yet.
     #[default]
     Unknown,
-    /// Linux Homa until September 2026: the first bytes of each message are sent without a grant, the others
-    /// need grants.
+    /// Linux Homa until September 2026: the first bytes of each message are sent without a grant, and the
+    /// others need grants.
     One,
     /// Linux Homa since September 2026: START_MSG opens a message that needs grants, and no byte of the
     /// message is sent before its first grant.
@@ -52,7 +52,7 @@ impl Dialect {
     }
 }
 
-/// What the packets of one peer have shown so far.
+/// The presumed dialect of one peer, according to the packets received from it.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Belief {
     dialect: Dialect,
@@ -72,18 +72,18 @@ impl Belief {
         Belief { dialect, is_certain: false }
     }
 
-    /// The presumed dialect.
+    /// Returns the presumed dialect.
     pub(crate) fn dialect(self) -> Dialect {
         self.dialect
     }
 
-    /// Whether a dialect is presumed.
+    /// Returns whether a dialect is presumed.
     pub(crate) fn is_known(self) -> bool {
         self.dialect != Dialect::Unknown
     }
 
-    /// The belief after one more packet (DIALECT-2): the newest evidence takes precedence. `is_udp` is set
-    /// for Linux Homa's UDP encapsulation, which has no marks in any dialect.
+    /// Returns the belief after one more packet (DIALECT-2): the newest evidence takes precedence. `is_udp`
+    /// is set for Linux Homa's UDP encapsulation, which has no marks in any dialect.
     pub(crate) fn after(self, evidence: Evidence, is_udp: bool) -> Belief {
         match evidence {
             Evidence::Ours => Belief::UNKNOWN,

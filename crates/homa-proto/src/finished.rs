@@ -14,8 +14,8 @@ use crate::prefix;
 use crate::share::{Refusal, Share};
 use crate::time::Time;
 
-/// Blocks examined for expiry per new block: more than one, so that expiry outruns growth, but few, so that
-/// no packet waits long.
+/// Number of blocks examined for expiry per new block: more than one, so that expiry outruns growth, but few,
+/// so that no packet waits long.
 const EXPIRE_STEPS: usize = 4;
 
 /// Number of hash tables that hold the blocks. A single table would move all its blocks at once when it
@@ -54,7 +54,7 @@ pub(crate) struct FinishedIds {
     policy: FinishedPolicy,
 }
 
-/// The blocks forgotten while one was added.
+/// The blocks that were forgotten when another one was added.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct EvictedBlocks {
     /// Peers of the forgotten blocks, one entry per block.
@@ -91,12 +91,12 @@ impl FinishedIds {
         self.hasher.hash_one(key) as usize % SHARDS
     }
 
-    /// Number of blocks.
+    /// Returns the number of blocks.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether a request of any peer can be remembered, without a check of the peer's share.
+    /// Returns whether a request of any peer can be remembered, without a check of the peer's share.
     pub(crate) fn has_plenty(&self) -> bool {
         self.policy != FinishedPolicy::Refuse
             || Share::of(self.max_blocks as u64).leaves_half_free(self.len as u64, 1)
@@ -119,8 +119,8 @@ impl FinishedIds {
         }
     }
 
-    /// Whether `id` finished within the lifetime (AMO-7). All ids of a block share one time (AMO-5). The
-    /// result does not depend on when `expire` was last called.
+    /// Returns whether `id` finished within the lifetime (AMO-7). All ids of a block share one time (AMO-5).
+    /// The result does not depend on when `expire` was last called.
     pub(crate) fn contains(&self, now: Time, peer: u32, restarts: u32, id: u64) -> bool {
         let (key, bit) = split(peer, restarts, id);
         let holds = |block: &Block| block.bits & bit != 0 && now.since(block.last) < self.lifetime_ns;
@@ -164,7 +164,7 @@ impl FinishedIds {
             }
             self.order.pop_front();
             match self.shards[self.shard_of(&key)].get(&key) {
-                // AMO-5: an id of the block that finished later keeps the block for its own lifetime.
+                // AMO-5: another id of the block finished later, and keeps the block until that id expires.
                 Some(block) if now.since(block.last) < self.lifetime_ns => {
                     self.order.push_back((key, block.last))
                 }

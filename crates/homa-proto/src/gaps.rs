@@ -17,12 +17,12 @@ pub(crate) struct Gaps {
 pub(crate) struct TooManyGaps;
 
 impl Gaps {
-    /// Exclusive end of the highest byte received.
+    /// Returns the exclusive end of the highest byte received.
     pub(crate) fn end(&self) -> u32 {
         self.end
     }
 
-    /// Exclusive end of the bytes received without a gap from the start.
+    /// Returns the exclusive end of the bytes received without a gap from the start.
     pub(crate) fn contiguous(&self) -> u32 {
         self.gaps.first().map_or(self.end, |gap| gap.start)
     }
@@ -32,7 +32,7 @@ impl Gaps {
         *self = Gaps::default();
     }
 
-    /// The missing ranges below `end`, ascending.
+    /// Returns the missing ranges below `end`, ascending.
     pub(crate) fn missing(&self) -> &[Range<u32>] {
         &self.gaps
     }

@@ -18,18 +18,18 @@ pub(crate) struct IdOffset {
     low: u32,
 }
 
-/// The length of a turn: a range of numbers in which each endpoint has one even number.
+/// Returns the length of a turn: a range of numbers in which each endpoint has one even number.
 fn turn(endpoints: u32) -> u64 {
     2 * u64::from(endpoints)
 }
 
-/// The end of the whole turns in the lower half of an id. Values above it are not shifted.
+/// Returns the end of the whole turns in the lower half of an id. Values above it are not shifted.
 fn whole_turns(endpoints: u32) -> u64 {
     (1 << 32) / turn(endpoints) * turn(endpoints)
 }
 
 impl IdOffset {
-    /// The offset derived from `random`.
+    /// Returns the offset derived from `random`.
     pub(crate) fn new(random: u64, endpoints: u32) -> IdOffset {
         let low = u64::from(random as u32) % whole_turns(endpoints);
         IdOffset { high: (random >> 32) as u32, low: (low - low % turn(endpoints)) as u32 }
@@ -95,7 +95,7 @@ impl IdSource {
         IdSource { keys, next: own_count_from(keys.first_id & !1, config), left: u64::MAX, challenges: 0 }
     }
 
-    /// The offset of the ids sent to the peer at `addr`.
+    /// Returns the offset of the ids sent to the peer at `addr`.
     pub(crate) fn offset(&self, addr: SocketAddr, endpoints: u32) -> IdOffset {
         IdOffset::new(self.keys.of_addr(addr), endpoints)
     }
@@ -109,7 +109,7 @@ impl IdSource {
         Some(id)
     }
 
-    /// Sets the counter values to use: `count` values from `first` (even) on, two apart. Those of other
+    /// Sets the counter values to use: `count` values from `first` (even) on, two apart. Values of other
     /// endpoints are skipped (ID-4).
     pub(crate) fn assign(&mut self, first: u64, count: u64, config: &Config) {
         let own = own_count_from(first, config);
@@ -122,12 +122,12 @@ impl IdSource {
         self.left = count.saturating_sub(skipped).div_ceil(endpoints);
     }
 
-    /// Counter value of the next request.
+    /// Returns the counter value of the next request.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
-    /// Number of requests for which ids are left.
+    /// Returns the number of requests for which ids are left.
     pub(crate) fn left(&self) -> u64 {
         self.left
     }

@@ -1,4 +1,4 @@
-//! Reasons for which all RPCs of a peer end at once, and the event that reports the end of each RPC.
+//! Reasons for which all RPCs of a peer end together, and the event that reports the end of each RPC.
 
 use crate::contract::{DoneReason, RpcError};
 

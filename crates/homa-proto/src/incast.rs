@@ -3,8 +3,8 @@
 //! Client and server have different information. A client knows how many responses it requests at the same
 //! time. It states in each request how many bytes of the response may be unscheduled ([`UnscheduledQuota`]).
 //! A server does not know which clients will call. It measures how many unscheduled bytes would have arrived
-//! at once, and sends its peers a limit ([`IncastEstimator`]). Responses and requests may each use half of
-//! `max_incoming`.
+//! at the same time, and sends its peers a limit ([`IncastEstimator`]). Responses and requests may each use
+//! half of `max_incoming`.
 //!
 //! Both count bytes that arrive at the same time, not outstanding bytes. Many RPCs that arrive no faster than
 //! the link carries them do not fill a queue, and a limit would cost each of them a round trip. If the rate
@@ -35,12 +35,12 @@ impl Queue {
         self.rate_q16 != 0
     }
 
-    /// Bytes in the queue at `now`.
+    /// Returns the bytes in the queue at `now`.
     fn level(&self, now: Time) -> u64 {
         self.level.saturating_sub(self.drained(now, self.at))
     }
 
-    /// Bytes that the link carries from `since` until `now`.
+    /// Returns the bytes that the link carries from `since` until `now`.
     fn drained(&self, now: Time, since: Time) -> u64 {
         let drained = (u128::from(now.since(since)) * u128::from(self.rate_q16)) >> 16;
         drained.min(u128::from(u64::MAX)) as u64
@@ -57,7 +57,7 @@ impl Queue {
 pub(crate) struct UnscheduledQuota {
     /// Bytes that would be queued before our link if all responses began now.
     queue: Queue,
-    /// Running mean of the unscheduled bytes of a response, in 1/256.
+    /// Running mean of the unscheduled bytes of a response, in units of 1/256.
     expected_q8: u64,
 }
 
@@ -111,10 +111,11 @@ impl SizeClass {
         self.bytes[bucket] += u64::from(unscheduled);
     }
 
-    /// Returns the maximum unscheduled bytes of each message that would reduce the `level` bytes of this
-    /// mixture to at most `room`. Messages that need less leave the rest to others.
+    /// Returns the maximum number of unscheduled bytes per message that would reduce the `level` bytes of
+    /// this mixture to at most `room`. Messages that need less leave the rest to others.
     fn limit(&self, level: u64, room: u64) -> u64 {
-        // In bytes of the whole mixture, of which the queue held `level` at once.
+        // Converts `room` to bytes of the whole mixture, of which only `level` bytes were in the queue at the
+        // same time.
         let total: u64 = self.bytes.iter().sum();
         let room = u128::from(room) * u128::from(total) / u128::from(level.max(1));
         let (mut below, mut above) = (0, self.counts.iter().sum::<u64>());
@@ -171,8 +172,8 @@ impl IncastEstimator {
 
     /// Records a message of a peer that would have `unscheduled` unscheduled bytes without a limit. The
     /// peer's earlier claims drain at the rate of the link. Claims of one peer above half of what may arrive
-    /// at once are ignored (SHARE-8): the peer's link is no faster than ours, so one peer alone cannot cause
-    /// an incast.
+    /// at the same time are ignored (SHARE-8): the peer's link is no faster than ours, so one peer alone
+    /// cannot cause an incast.
     pub(crate) fn observe(
         &mut self,
         now: Time,
@@ -234,14 +235,14 @@ impl IncastEstimator {
         self.limit = limit;
     }
 
-    /// Maximum unscheduled bytes of a message that a peer may send; `None`: no limit.
+    /// Returns the maximum unscheduled bytes of a message that a peer may send; `None`: no limit.
     pub(crate) fn limit(&self) -> Option<u32> {
         self.limit
     }
 }
 
-/// This endpoint's part of the bytes that requests, or responses, may send unscheduled at once: half of
-/// `max_incoming`, divided by the endpoints.
+/// Returns this endpoint's part of the bytes that requests, or responses, may send unscheduled at the same
+/// time: half of `max_incoming`, divided by the number of endpoints.
 fn half(config: &Config) -> u64 {
     u64::from(config.max_incoming / 2 / config.endpoints)
 }

@@ -7,7 +7,7 @@ use crate::rpc::Rpc;
 /// Progress of one RPC on this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RpcInfo {
-    /// Even if this host is the client, odd if it is the server.
+    /// The RPC's id: even on the client, odd on the server.
     pub id: u64,
     /// Address of the peer.
     pub peer: SocketAddr,
@@ -17,7 +17,7 @@ pub struct RpcInfo {
     pub out_length: u32,
     /// Bytes of the outgoing message that have been sent at least once.
     pub out_sent: u32,
-    /// Bytes of the outgoing message that the peer permits to send so far.
+    /// Bytes of the outgoing message that the peer has permitted us to send so far.
     pub out_granted: u32,
     /// Priority of scheduled packets of the outgoing message.
     pub out_priority: u8,

@@ -71,7 +71,7 @@ fn derive(seed: u64, purpose: Purpose, which: u64) -> u64 {
     siphash([seed, 0x686f_6d61_2d6b_6579], &[purpose as u64, which])
 }
 
-/// SipHash-2-4 of `words`, each as eight bytes in little-endian order.
+/// Returns SipHash-2-4 of `words`, each as eight bytes in little-endian order.
 fn siphash(key: [u64; 2], words: &[u64]) -> u64 {
     let mut hasher = SipHasher24::new_with_keys(key[0], key[1]);
     for word in words {
@@ -84,8 +84,8 @@ fn siphash(key: [u64; 2], words: &[u64]) -> u64 {
 mod tests {
     use super::*;
 
-    /// All processes of a host must compute the same ids, whatever version of the library each uses. The
-    /// vectors are from the reference implementation: key 00 to 0f, messages 00 01 02 ...
+    /// All processes of a host must compute the same ids, regardless of the version of the library that each
+    /// uses. The vectors are from the reference implementation: key 00 to 0f, messages 00 01 02 ...
     #[test]
     fn siphash_gives_the_published_values() {
         let key = [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908];

@@ -24,7 +24,7 @@
 //!   work to a timer tick.
 //! - **RESENDs queue at their peer** (`resend`, `peer`). An RPC that has received nothing for too long joins
 //!   its peer's queue, and the peer's timer serves the queue at a bounded rate. Without the queue, all RPCs
-//!   of a lost peer would send RESENDs at once.
+//!   of a lost peer would send RESENDs at the same time.
 //! - **Silence is tracked per peer** (`silence`, `reap`). A server frees the RPCs of a client that sends no
 //!   packet at all. This silence is detected by one timer per peer, not one per RPC. A client that waits for
 //!   grants from this host has nothing to send, so it is probed with NEED_ACK before it counts as silent.
@@ -33,8 +33,8 @@
 //!   block therefore has one bit for each of 64 ids, and one timestamp. The table is bounded;
 //!   [`FinishedPolicy`] applies when it is full.
 //! - **Ended RPCs are reaped in portions** (`reap`). When a peer restarts or a port closes, thousands of RPCs
-//!   may end. They are freed a few per call, so that the next packet does not wait. A peer's RPCs still end
-//!   for the protocol at once, because each RPC stores the peer's `epoch` in which it began.
+//!   may end. They are freed a few per call, so that the next packet does not wait. For the protocol, a
+//!   peer's RPCs still end immediately, because each RPC stores the peer's `epoch` in which it began.
 //!   `homa/payload/buffers` frees large buffers in portions for the same reason.
 //! - **Retransmissions are ranges** (`retransmit`), in the order in which they were requested, minus the
 //!   bytes that are already queued. The message's own offset does not move back, and the message keeps its
@@ -78,7 +78,7 @@
 //! | grants | `grant`: which messages receive grants, and for how many bytes | `grant` |
 //! | priorities | `priority`: cutoffs for unscheduled bytes, ranks for scheduled ones | `control`: CUTOFFS |
 //! | order | `srpt`: by bytes left; `lists`: by slot | |
-//! | loss | `wait`: how long an RPC has waited for its peer; `retransmit`: ranges to send again | `resend`: when to send RESEND, and how to answer one |
+//! | loss | `wait`: how long an RPC has waited for its peer; `retransmit`: ranges to retransmit | `resend`: when to send RESEND, and how to answer one |
 //! | | `resend_mark`: whether a peer's RESENDs show progress | |
 //! | | `backoff`, `rate_limit`, `answer_time`: when the next RESEND may be sent | `patience`: what counts as progress |
 //! | queue overflow | `unscheduled_loss`: when unscheduled bytes count as lost | `unscheduled_loss`: which of them are requested first |

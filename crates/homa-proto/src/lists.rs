@@ -28,7 +28,7 @@ impl List {
 struct Node {
     prev: u32,
     next: u32,
-    /// The caller's number of the list that holds the node; NIL: none.
+    /// The caller's number for the list that holds the node; NIL: none.
     list: u32,
 }
 
@@ -69,7 +69,7 @@ impl Links {
         }
     }
 
-    /// Number of valid indices.
+    /// Returns the number of valid indices.
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
     }
@@ -85,20 +85,20 @@ impl Links {
         }
     }
 
-    /// The list that holds `node`.
+    /// Returns the list that holds `node`.
     pub(crate) fn list_of(&self, node: u32) -> Option<u32> {
         let list = self.nodes.get(node as usize)?.list;
         (list != NIL).then_some(list)
     }
 
-    /// The node after `node` in its list.
+    /// Returns the node after `node` in its list.
     pub(crate) fn next(&self, node: u32) -> Option<u32> {
         count_step();
         let next = self.nodes[node as usize].next;
         (next != NIL).then_some(next)
     }
 
-    /// Appends `node`, which must not be in a list, to the list `id`, whose ends are `list`.
+    /// Appends `node`, which must not be in a list, to the list with the number `id` and the ends `list`.
     pub(crate) fn push_back(&mut self, list: &mut List, id: u32, node: u32) {
         count_step();
         debug_assert_eq!(self.nodes[node as usize].list, NIL, "node {node} is in a list already");

@@ -5,16 +5,16 @@ use std::ops::Range;
 use crate::gaps::Gaps;
 use crate::prefix::PrefixId;
 
-/// Maximum ranges requested in one round of RESENDs: those of a message of a megabyte that has lost a packet
-/// in 50, and those that a full queue leaves, which kept the first packets of all senders in turn. A range
-/// costs a packet of 37 bytes now, or an interval later.
+/// Maximum number of ranges requested in one round of RESENDs. It covers a megabyte message that has lost one
+/// packet in 50, and also the gaps left by a full queue that kept the first packets of all senders in turn. A
+/// range costs a packet of 37 bytes, now or an interval later.
 pub(crate) const MAX_RANGES: usize = 16;
 
-/// Minimum bytes that a message counts for: even for the shortest message, the RPC and the smallest buffer
-/// take this much memory (SHARE-1).
+/// Minimum bytes charged for a message: even for the shortest message, the RPC and the smallest buffer take
+/// this much memory (SHARE-1).
 const LEAST_CHARGE: u32 = 1_024;
 
-/// Returns the incoming bytes that a message of `length` bytes counts for; 0 if no message has begun.
+/// Returns the incoming bytes charged for a message of `length` bytes; 0 if no message has begun.
 pub(crate) fn charge(length: u32) -> u64 {
     if length == 0 { 0 } else { length.max(LEAST_CHARGE).into() }
 }
@@ -27,7 +27,7 @@ pub(crate) enum UnscheduledState {
     Settled,
     /// They are in flight.
     InFlight,
-    /// They count as lost, and the message waits for its turn to have them requested.
+    /// They count as lost, and the message waits for its turn to request them.
     Lost,
 }
 
@@ -58,15 +58,15 @@ pub(crate) struct MessageIn {
     pub counted: u32,
     /// Value of `received` at the last progress check.
     pub received_at_check: u32,
-    /// If the message stalls because it arrives too slowly: it is not counted and receives no grants until
-    /// this many bytes have arrived. 0: it does not stall (SHARE-7).
+    /// If the message is stalled because it arrives too slowly, it is not counted and receives no grants
+    /// until this many bytes have arrived. 0: it is not stalled (SHARE-7).
     pub stalled_until: u32,
     /// Whether all bytes that may arrive were requested, or granted, since the last progress check.
     pub fresh: bool,
     /// Whether a progress check has excused the message because of `fresh`. The next check does not excuse it
     /// again.
     pub excused: bool,
-    /// The prefix that the request counts for, if the request began while its peer was unproven; otherwise
+    /// The prefix for which the request counts, if the request began while its peer was unproven; otherwise
     /// `None` (LIMIT-9, SHARE-12).
     pub prefix: Option<PrefixId>,
     /// The contiguous end that was last reported as readable.
@@ -83,27 +83,27 @@ impl MessageIn {
         self.length != 0 && self.received == self.length
     }
 
-    /// Whether granted bytes are missing.
+    /// Returns whether granted bytes are missing.
     pub(crate) fn expects_bytes(&self) -> bool {
         self.received < self.granted
     }
 
-    /// Bytes not yet granted: the receiver's SRPT key.
+    /// Returns the bytes not yet granted: the receiver's SRPT key.
     pub(crate) fn ungranted(&self) -> u32 {
         self.length - self.granted
     }
 
-    /// Granted bytes in flight.
+    /// Returns the granted bytes in flight.
     pub(crate) fn outstanding(&self) -> u32 {
         self.granted.saturating_sub(self.received)
     }
 
-    /// Whether the message arrived too slowly and lost its grants to others.
+    /// Returns whether the message arrived too slowly and lost its grants to others.
     pub(crate) fn is_stalled(&self) -> bool {
         self.stalled_until > 0
     }
 
-    /// Whether the message may receive more grants: it does not stall, and its unscheduled bytes do not count
+    /// Whether the message may receive more grants: it is not stalled, and its unscheduled bytes do not count
     /// as lost.
     pub(crate) fn takes_grants(&self) -> bool {
         self.unscheduled_state != UnscheduledState::Lost && !self.is_stalled()
@@ -133,19 +133,19 @@ impl MessageIn {
         true
     }
 
-    /// Granted bytes in flight that are not counted, since the sender is silent.
+    /// Returns the granted bytes in flight that are not counted, since the sender is silent.
     pub(crate) fn uncounted(&self) -> u32 {
         self.outstanding() - self.counted
     }
 
-    /// The missing ranges below the granted end (RESEND-4).
+    /// Returns the missing ranges below the granted end (RESEND-4).
     pub(crate) fn missing(&self) -> impl Iterator<Item = Range<u32>> + '_ {
         let tail = self.gaps.end()..self.granted;
         let tail = (!tail.is_empty()).then_some(tail);
         self.gaps.missing().iter().cloned().chain(tail)
     }
 
-    /// Panics unless the numbers agree.
+    /// Panics unless the fields are consistent.
     pub(crate) fn check(&self) {
         let missing = self.gaps.check();
         assert_eq!(self.gaps.end() - missing, self.received, "received bytes of {self:?}");

@@ -19,7 +19,7 @@ pub(crate) struct MessageOut {
     pub length: u32,
     /// Everything before this offset has been sent at least once.
     pub next: u32,
-    /// End of the bytes that the receiver (or the unscheduled limit) permits to send.
+    /// End of the bytes that the receiver (or the unscheduled limit) permits us to send.
     pub granted: u32,
     /// Bytes that may be sent without a grant.
     pub unscheduled: u32,
@@ -58,17 +58,17 @@ impl MessageOut {
         self.next == self.length
     }
 
-    /// Whether no byte waits for a grant.
+    /// Returns whether no byte waits for a grant.
     pub(crate) fn is_all_unscheduled(&self) -> bool {
         self.unscheduled == self.length
     }
 
-    /// Bytes not yet sent: the sender's SRPT key.
+    /// Returns the bytes not yet sent: the sender's SRPT key.
     pub(crate) fn remaining(&self) -> u32 {
         self.length - self.next
     }
 
-    /// Raises the granted end to `offset`, never lowers it (SEND-2). Returns whether it rose.
+    /// Raises the granted end to `offset`, but never lowers it (SEND-2). Returns whether it rose.
     pub(crate) fn grant(&mut self, offset: u32) -> bool {
         let offset = offset.min(self.length);
         let rose = offset > self.granted;
@@ -78,7 +78,7 @@ impl MessageOut {
 
     /// Returns offset and length of the next packet. A packet does not extend past the end of the unscheduled
     /// bytes, since the priority changes there. Nor does it extend past the end of bytes sent before, since
-    /// only those have the retransmission mark.
+    /// only packets with such bytes have the retransmission mark.
     pub(crate) fn next_packet(&self, max_payload: u32) -> (u32, u32) {
         let mut end = if self.next < self.unscheduled { self.unscheduled } else { self.granted };
         if self.is_sent_again() {
@@ -87,14 +87,14 @@ impl MessageOut {
         (self.next, max_payload.min(end - self.next))
     }
 
-    /// Whether the next packet's bytes were sent before, so that the packet is marked as a retransmission
-    /// (WIRE-11).
+    /// Returns whether the next packet's bytes were sent before, so that the packet is marked as a
+    /// retransmission (WIRE-11).
     pub(crate) fn is_sent_again(&self) -> bool {
         self.next < self.sent_before
     }
 
-    /// Whether bytes may be sent that were never sent before, even before a restart of the message. A smaller
-    /// grant is not progress (PEER-3).
+    /// Returns whether bytes may be sent that were never sent before, even before a restart of the message. A
+    /// smaller grant is not progress (PEER-3).
     pub(crate) fn may_send_new(&self) -> bool {
         self.granted > self.sent_before
     }

@@ -52,24 +52,25 @@ impl Pacer {
         self.ns_per_byte_q16 == 0
     }
 
-    /// Estimated time that the NIC needs to send its queue. With a stale `now` the result is too large, but
-    /// never underflows.
+    /// Returns the estimated time that the NIC needs to send its queue. With a stale `now` the result is too
+    /// large, but never underflows.
     pub(crate) fn backlog_ns(&self, now: Time) -> u64 {
         self.idle_at.since(now)
     }
 
-    /// Whether a packet may be sent now (SEND-6).
+    /// Returns whether a packet may be sent now (SEND-6).
     pub(crate) fn may_send(&self, now: Time) -> bool {
         self.backlog_ns(now) <= self.bound_ns
     }
 
-    /// Whether a packet of `bytes` (Homa header and payload) may be sent now. A short packet overtakes
-    /// waiting packets, but only within a bound: on a path with a small MTU, every packet is short (SEND-7).
+    /// Returns whether a packet of `bytes` (Homa header and payload) may be sent now. A short packet
+    /// overtakes waiting packets, but only within a bound: on a path with a small MTU, every packet is short
+    /// (SEND-7).
     pub(crate) fn admits(&self, now: Time, bytes: u32) -> bool {
         self.may_send(now) || bytes < self.defer_min_bytes && self.backlog_ns(now) <= self.short_bound_ns
     }
 
-    /// The time at which `may_send` becomes true.
+    /// Returns the time at which `may_send` becomes true.
     pub(crate) fn free_at(&self) -> Time {
         Time::from_ns(self.idle_at.as_ns().saturating_sub(self.bound_ns))
     }

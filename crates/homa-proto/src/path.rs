@@ -27,7 +27,7 @@ pub(crate) struct Path {
     /// no reduction.
     smaller: u32,
     smaller_since: Time,
-    /// When a message with a full packet was last known to have arrived.
+    /// Last time at which a message with a full packet was known to have arrived.
     pub full_packet_arrived_at: Time,
     /// Whether the path is in the queue of paths that the caller must check.
     check_pending: bool,
@@ -45,7 +45,7 @@ impl Path {
         }
     }
 
-    /// Longest packet to send.
+    /// Returns the longest packet to send.
     pub(crate) fn longest(&self) -> u32 {
         self.longest
     }
@@ -71,7 +71,7 @@ impl Path {
         std::mem::take(&mut self.check_pending)
     }
 
-    /// Called when the same bytes were lost `repeats` times in a row, in packets of `longest` bytes. If the
+    /// Records that the same bytes were lost `repeats` times in a row, in packets of `longest` bytes. If the
     /// path counts as too narrow for such packets, changes to a smaller size (SEND-16). Returns whether the
     /// size changed.
     pub(crate) fn narrow(&mut self, now: Time, repeats: u8, longest: u32) -> bool {
@@ -82,7 +82,7 @@ impl Path {
         true
     }
 
-    /// Returns to long packets if the retry is due (SEND-16). Returns whether it is.
+    /// Goes back to long packets if the retry is due (SEND-16). Returns whether it was due.
     pub(crate) fn widen(&mut self, now: Time) -> bool {
         let widens = self.smaller != u32::MAX && now.since(self.smaller_since) >= SMALLER_FOR_NS;
         if widens {

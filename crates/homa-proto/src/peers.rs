@@ -23,15 +23,15 @@ pub(crate) struct Peers {
     slots: Slab<Peer>,
     /// Number of peers that are unproven.
     unproven: usize,
-    /// Their address prefixes.
+    /// Address prefixes of the unproven peers.
     pub prefixes: Prefixes,
     hand: usize,
     /// The peer found last: packets arrive in runs from one peer.
     last: Cell<Option<(SocketAddr, u32)>>,
 }
 
-/// Number of places in the table that unproven peers may occupy. The rest is reserved for proven peers and
-/// for peers that we call (SHARE-11).
+/// Returns the number of places in the table that unproven peers may occupy. The rest is reserved for proven
+/// peers and for peers that we call (SHARE-11).
 fn unproven_places(config: &Config) -> u64 {
     (config.max_peers - config.max_peers / 4).into()
 }
@@ -69,7 +69,8 @@ impl Peers {
         Some((slot, evicted))
     }
 
-    /// Slots are dense: with `max_peers` peers, no slot below that number is vacant.
+    /// Forgets one peer for which `whom` returns true, if a few examined slots hold one that can be
+    /// forgotten. Slots are dense: with `max_peers` peers, no slot below that number is vacant.
     fn evict(&mut self, now: Time, config: &Config, whom: impl Fn(&Peer) -> bool) -> bool {
         for _ in 0..EVICT_STEPS {
             self.hand = (self.hand + 1) % config.max_peers as usize;
@@ -82,22 +83,22 @@ impl Peers {
         false
     }
 
-    /// Whether the table has a place for any unproven peer without a check of its prefix: unproven peers
-    /// occupy less than half of their places.
+    /// Returns whether the table has a place for any unproven peer without a check of its prefix: unproven
+    /// peers occupy less than half of their places.
     pub(crate) fn has_plenty_of_places(&self, config: &Config) -> bool {
         Share::of(unproven_places(config)).leaves_half_free(self.unproven as u64, 1)
     }
 
     /// Checks whether a new unproven peer at `addr` may occupy a place in the table. Unproven peers may
-    /// occupy three quarters of the table (SHARE-11), and those of one prefix the prefix's share of these
-    /// places (SHARE-12).
+    /// occupy three quarters of the table (SHARE-11), and the peers of one prefix may occupy the prefix's
+    /// share of these places (SHARE-12).
     pub(crate) fn admit(&self, addr: SocketAddr, config: &Config) -> Result<(), Refusal> {
         let own = self.prefixes.held_by(addr.ip()).peers;
         prefix::admit(unproven_places(config), own.into(), self.unproven as u64, 1)
     }
 
-    /// Forgets one unproven peer, of the prefix of `of` or of any prefix, if a few examined slots hold one
-    /// that can be forgotten without loss.
+    /// Forgets one unproven peer, either of the prefix of `of` or, if that is `None`, of any prefix. Returns
+    /// false if the few examined slots hold no such peer that can be forgotten without loss.
     pub(crate) fn evict_unproven(&mut self, of: Option<SocketAddr>, now: Time, config: &Config) -> bool {
         let prefix = of.map(|addr| self.prefixes.find(addr.ip()));
         self.evict(now, config, |peer| {
@@ -143,7 +144,7 @@ impl Peers {
         }
     }
 
-    /// Forgets `peer` if that loses nothing.
+    /// Forgets `peer` if no information is lost.
     pub(crate) fn forget(&mut self, peer: u32, now: Time, config: &Config) {
         if self.slots.get(peer as usize).is_some_and(|peer| peer.is_forgettable(now, config)) {
             self.remove(peer as usize);

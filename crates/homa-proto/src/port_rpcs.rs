@@ -2,7 +2,7 @@
 
 use crate::lists::{Links, List};
 
-/// Number of ports whose lists are allocated together, in 2 KiB: hosts use a few adjacent ports.
+/// Number of ports whose lists are allocated together, as a page of 2 KiB. Hosts use a few adjacent ports.
 const PAGE: usize = 1 << 8;
 const PAGES: usize = (1 << 16) / PAGE;
 
@@ -14,7 +14,7 @@ pub(crate) struct PortRpcs {
     pages: Box<[Option<Box<[List; PAGE]>>]>,
 }
 
-/// The list of `port`, allocated if needed.
+/// Returns the list of `port`, allocated if needed.
 fn list_of(pages: &mut [Option<Box<[List; PAGE]>>], port: u16) -> &mut List {
     let page = pages[usize::from(port) / PAGE].get_or_insert_with(|| Box::new([List::EMPTY; PAGE]));
     &mut page[usize::from(port) % PAGE]
@@ -43,7 +43,7 @@ impl PortRpcs {
         self.list(port).head()
     }
 
-    /// The RPCs of `port`, oldest first.
+    /// Returns the RPCs of `port`, oldest first.
     pub(crate) fn iter(&self, port: u16) -> impl Iterator<Item = u32> + '_ {
         self.links.iter(self.list(port))
     }
@@ -63,7 +63,7 @@ impl PortRpcs {
         lists.map(|(port, list)| self.links.check(list, port as u32)).sum()
     }
 
-    /// Whether `slot` is in the list of `port`.
+    /// Returns whether `slot` is in the list of `port`.
     pub(crate) fn contains(&self, port: u16, slot: u32) -> bool {
         self.links.list_of(slot) == Some(port.into())
     }

@@ -31,7 +31,7 @@ pub(crate) struct Ports {
     /// The open ports that accept requests.
     accepting: PortSet,
     /// First client port of this endpoint. Its client ports are `step` apart, so that no two endpoints of a
-    /// host assign the same.
+    /// host assign the same port.
     first_client: u16,
     step: u16,
     next_client: u16,
@@ -48,7 +48,7 @@ impl Ports {
         self.open.contains(port)
     }
 
-    /// Number of open ports.
+    /// Returns the number of open ports.
     pub(crate) fn open_count(&self) -> usize {
         self.open.0.iter().map(|word| word.count_ones() as usize).sum()
     }

@@ -29,12 +29,12 @@ impl PrefixId {
         PrefixId(NonZeroU32::MIN.saturating_add(slot as u32))
     }
 
-    /// The slot, counted from 0.
+    /// Returns the slot, counted from 0.
     pub(crate) fn slot(self) -> usize {
         self.0.get() as usize - 1
     }
 
-    /// The number of the prefix's lists.
+    /// Returns the number that identifies the prefix's lists.
     pub(crate) fn list(self) -> u32 {
         self.0.get()
     }
@@ -50,7 +50,7 @@ const V6_BITS: u32 = 56;
 /// Distinguishes keys of IPv6 prefixes from those of IPv4 prefixes.
 const V6_KEY: u64 = 1 << 63;
 
-/// The key of an address's prefix.
+/// Returns the key of an address's prefix.
 fn key_of(ip: IpAddr) -> u64 {
     match ip.to_canonical() {
         IpAddr::V4(ip) => u64::from(ip.to_bits() >> (u32::BITS - V4_BITS)),
@@ -75,7 +75,7 @@ pub(crate) struct Held {
 struct Prefix {
     key: u64,
     held: Held,
-    /// Requests that are arriving; the one silent for longest comes first.
+    /// Requests that are arriving. The request that has been silent for longest comes first.
     arriving: List,
 }
 
@@ -102,12 +102,12 @@ impl Prefixes {
         Prefixes { by_key, slots: Slab::new(), links: Links::default() }
     }
 
-    /// Resources used by the prefix of an address.
+    /// Returns the resources used by the prefix of an address.
     pub(crate) fn held_by(&self, ip: IpAddr) -> Held {
         self.find(ip).map_or(Held::default(), |prefix| self.slots[prefix.slot()].held)
     }
 
-    /// The prefix of an address, if it is known.
+    /// Returns the prefix of an address, if it is known.
     pub(crate) fn find(&self, ip: IpAddr) -> Option<PrefixId> {
         self.by_key.get(&key_of(ip)).copied()
     }
@@ -136,7 +136,7 @@ impl Prefixes {
         self.slots[prefix.slot()].held.rpcs += 1;
     }
 
-    /// Counts the bytes of a request that begins.
+    /// Counts the bytes of a new request.
     pub(crate) fn charge(&mut self, prefix: PrefixId, bytes: u64) {
         self.slots[prefix.slot()].held.bytes += bytes;
     }

@@ -11,7 +11,7 @@ const BEFORE_CUTOFFS: u8 = 6;
 /// Logarithm of the number of sub-buckets per power of two in the histogram of observed lengths: a cutoff is
 /// within 1/16 of its ideal value.
 const SUB: u32 = 4;
-/// Buckets of message lengths in which unscheduled bytes are counted to compute cutoffs.
+/// Number of buckets of message lengths in which unscheduled bytes are counted to compute cutoffs.
 pub const CUTOFF_BUCKETS: usize = bucket_of(MAX_MESSAGE_LENGTH, SUB) as usize + 1;
 use CUTOFF_BUCKETS as BUCKETS;
 
@@ -26,7 +26,7 @@ pub(crate) fn unscheduled(cutoffs: &[u32; PRIORITIES], version: u16, length: u32
     if version == 0 {
         return BEFORE_CUTOFFS.min(num_priorities - 1);
     }
-    // PRIO-4: priority 0 takes messages that no other level admits, whatever its own cutoff is.
+    // PRIO-4: priority 0 takes messages that no other level admits, regardless of its own cutoff.
     (1..num_priorities).rev().find(|&level| cutoffs[usize::from(level)] >= length).unwrap_or(0)
 }
 
@@ -80,13 +80,14 @@ impl Cutoffs {
     pub(crate) fn set(&mut self, levels: [u32; PRIORITIES], version: u16) {
         let version = version.max(1);
         let changes = changes(self.version, version);
-        // A version that does not follow the last one is that of a host that this endpoint has just joined.
+        // If the version does not follow the last one, it is the version of a host that this endpoint has
+        // just joined.
         self.proving =
             if changes < PROVING_VERSIONS { self.proving + changes } else { 1 }.min(PROVING_VERSIONS);
         (self.levels, self.version) = (levels, version);
     }
 
-    /// Whether a peer that knows this version must have received a recent packet of ours (SHARE-3).
+    /// Returns whether a peer that knows this version must have received a recent packet of ours (SHARE-3).
     pub(crate) fn proves(&self, version: u16) -> bool {
         version != 0 && changes(version, self.version) < self.proving
     }
@@ -171,13 +172,13 @@ fn balanced(histogram: &[u64], max_sched_prio: u8, num_priorities: u8) -> [u32; 
     levels
 }
 
-/// Largest length in a bucket.
+/// Returns the largest length in a bucket.
 fn bucket_end(bucket: usize) -> u32 {
     (bucket_start(bucket as u32 + 1, SUB) - 1).min(MAX_MESSAGE_LENGTH)
 }
 
-/// Whether the cutoffs differ enough for a new version: a level must change by more than an eighth. Each
-/// version is sent to every peer, so small variations must not cause one.
+/// Returns whether the cutoffs differ enough for a new version: a level must change by more than an eighth.
+/// Each version is sent to every peer, so small variations must not cause one.
 fn differ(old: &[u32; PRIORITIES], new: &[u32; PRIORITIES]) -> bool {
     old.iter().zip(new).any(|(&old, &new)| old.abs_diff(new) > old / 8)
 }

@@ -21,7 +21,7 @@ impl Default for RateLimit {
 }
 
 impl RateLimit {
-    /// The time at which the next packet may be sent.
+    /// Returns the time at which the next packet may be sent.
     pub(crate) fn next(self, now: Time, space_ns: u64) -> Time {
         self.at.max(Time::from_ns(now.as_ns().saturating_sub(BURST * space_ns)))
     }

@@ -6,8 +6,8 @@ use crate::srpt::{SrptQueue, bucket_of};
 /// Precision of the sender's order: one part in 64 (SEND-4).
 const SUB: u32 = 6;
 
-/// Whether a message with `left` bytes to send is longer than a message with `bytes` to send, by more than
-/// the precision of the sender's order.
+/// Returns whether a message with `left` bytes to send is longer than a message with `bytes` to send, by more
+/// than the precision of the sender's order.
 pub(crate) fn is_clearly_longer(left: u32, bytes: u32) -> bool {
     bucket_of(left, SUB) > bucket_of(bytes, SUB)
 }
@@ -76,15 +76,15 @@ impl Ready {
         self.fifo_links.remove(&mut self.fifo, slot);
     }
 
-    /// The message whose turn it is (SEND-3): the shortest, or the oldest if its credit covers a packet of
-    /// `packet` bytes.
+    /// Returns the message whose turn it is (SEND-3): the shortest, or the oldest if its credit covers a
+    /// packet of `packet` bytes.
     pub(crate) fn choose(&self, packet: u32) -> Option<u32> {
         let earned = self.fifo_credit >= u64::from(packet) * 1000;
         if earned { self.fifo.head() } else { self.shortest.first() }
     }
 
-    /// Accounts for `bytes` sent of the message chosen for a packet of at most `packet` bytes. The oldest
-    /// message is credited with `share` thousandths of these bytes.
+    /// Accounts for `bytes` sent from the message that was chosen to send a packet of at most `packet` bytes.
+    /// The oldest message is credited with `share` thousandths of these bytes.
     pub(crate) fn account(&mut self, bytes: u32, packet: u32, share: u32) {
         if self.fifo_credit >= u64::from(packet) * 1000 {
             // On a path whose packets are longer than `max_packet`, one packet may cost more than the credit.
@@ -95,12 +95,13 @@ impl Ready {
         }
     }
 
-    /// The shortest message, if messages wait for the pacer.
+    /// Returns the shortest message, if messages wait for the pacer.
     pub(crate) fn shortest_waiting(&self) -> Option<u32> {
         if self.waits_for_pacer { self.shortest.first() } else { None }
     }
 
-    /// The shortest message, unless it is the oldest message's turn to send a packet of `packet` bytes.
+    /// Returns the shortest message, unless it is the oldest message's turn to send a packet of `packet`
+    /// bytes.
     pub(crate) fn shortest_in_turn(&self, packet: u32) -> Option<u32> {
         let earned = self.fifo_credit >= u64::from(packet) * 1000;
         if earned { None } else { self.shortest.first() }

@@ -1,4 +1,4 @@
-//! RPCs that must be ended. They are freed in small portions: if many end at once, the next packet does not
+//! RPCs that must be ended. They are freed in small portions: if many end together, the next packet does not
 //! wait until all are freed (ABORT-4).
 
 use std::collections::VecDeque;
@@ -30,7 +30,7 @@ impl Reaper {
         }
     }
 
-    /// Whether `port` is being closed.
+    /// Returns whether `port` is being closed.
     pub(crate) fn is_closing(&self, port: u16) -> bool {
         self.ports.contains(&port)
     }

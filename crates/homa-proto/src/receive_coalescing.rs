@@ -56,7 +56,7 @@ impl<'a> ReceiveRun<'a> {
 
 impl RunCursor {
     /// Returns the payload bytes of the next packet of a message of `length` bytes. `None` if the packet must
-    /// be handled on its own: because it may complete the message, or because `decode` may have to reject it.
+    /// be handled on its own, because it may complete the message or because `decode` may have to reject it.
     #[inline]
     pub(crate) fn next_len(self, packet: &RxPacket<'_>, length: u32) -> Option<u32> {
         let data = &packet.bytes[DATA_HEADER_LEN..];

@@ -5,13 +5,14 @@ use std::cmp::Ordering;
 /// How a RESEND compares with earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// It begins further on than all earlier ones, or is the first. The length of the message bounds how many
-    /// times this can occur.
+    /// It begins at a higher offset than all earlier ones, or is the first. The length of the message bounds
+    /// how many times this can occur.
     Beyond,
-    /// It starts a round that begins further on than the previous round: the first missing bytes have
+    /// It starts a round that begins at a higher offset than the previous round: the first missing bytes have
     /// arrived.
     Ahead,
-    /// It starts a round that begins where the previous round did: the retransmitted bytes have not arrived.
+    /// It starts a round that begins at the same offset as the previous round: the retransmitted bytes have
+    /// not arrived.
     Repeated,
     /// It requests another range of the current round.
     Between,
@@ -21,17 +22,17 @@ pub(crate) enum Request {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ResendMark {
     any: bool,
-    /// Number of consecutive rounds that began where the previous round did.
+    /// Number of consecutive rounds that began at the same offset as the previous round.
     pub repeats: u8,
-    /// Offsets of the first RESEND of the current round, of the last RESEND, and of the RESEND that began
-    /// furthest on.
+    /// Offsets of the first RESEND of the current round, of the last RESEND, and of the RESEND with the
+    /// highest offset.
     first: u32,
     last: u32,
     most: u32,
 }
 
 impl ResendMark {
-    /// Whether any RESEND was recorded.
+    /// Returns whether any RESEND was recorded.
     pub(crate) fn any(&self) -> bool {
         self.any
     }

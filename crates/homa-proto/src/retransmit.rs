@@ -1,4 +1,4 @@
-//! Bytes that a receiver has requested again, and that have not been sent again yet.
+//! Bytes that a receiver has requested again, and that have not been retransmitted yet.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,7 +10,7 @@ const MAX_RANGES_PER_RPC: usize = 16;
 
 #[derive(Debug)]
 struct PendingRanges {
-    /// Disjoint, in the order in which they were requested.
+    /// Disjoint ranges, in the order in which they were requested.
     ranges: Vec<Range<u32>>,
     priority: u8,
 }
@@ -21,8 +21,8 @@ impl PendingRanges {
     }
 }
 
-/// The bytes to be sent again, by RPC slot. `transmit` decides in which order RPCs send them, and when they
-/// precede other bytes.
+/// The bytes to be retransmitted, by RPC slot. `transmit` decides in which order RPCs send them, and when
+/// they precede other bytes.
 #[derive(Debug)]
 pub(crate) struct Retransmits {
     pending: HashMap<u32, PendingRanges, FixedState>,
@@ -37,7 +37,7 @@ impl Retransmits {
         }
     }
 
-    /// Number of RPCs with bytes to be sent again.
+    /// Returns the number of RPCs with bytes to be retransmitted.
     pub(crate) fn len(&self) -> usize {
         self.pending.len()
     }
@@ -46,7 +46,7 @@ impl Retransmits {
         self.pending.contains_key(&slot)
     }
 
-    /// Bytes of the RPC that wait to be sent again.
+    /// Returns the number of bytes of the RPC that wait to be retransmitted.
     pub(crate) fn bytes(&self, slot: u32) -> u32 {
         if self.pending.is_empty() { 0 } else { self.pending.get(&slot).map_or(0, PendingRanges::bytes) }
     }
@@ -72,7 +72,7 @@ impl Retransmits {
         Some(bytes)
     }
 
-    /// The next bytes of the RPC to send again, and their priority.
+    /// Returns the next bytes of the RPC to retransmit, and their priority.
     pub(crate) fn first(&self, slot: u32) -> Option<(Range<u32>, u8)> {
         if self.pending.is_empty() {
             return None;
@@ -81,7 +81,7 @@ impl Retransmits {
         Some((pending.ranges[0].clone(), pending.priority))
     }
 
-    /// An RPC with bytes to be sent again.
+    /// Returns an RPC with bytes to be retransmitted.
     #[cfg(homa_canary = "resend_first")]
     pub(crate) fn any(&self) -> Option<u32> {
         self.pending.keys().min().copied()
@@ -107,7 +107,7 @@ impl Retransmits {
     }
 }
 
-/// Adds the parts of `range` that are not yet in `ranges`; false if that would be too many ranges.
+/// Adds the parts of `range` that are not yet in `ranges`. Returns false if that would be too many ranges.
 fn add_range(ranges: &mut Vec<Range<u32>>, range: Range<u32>) -> bool {
     let mut rest = vec![range];
     for queued in ranges.iter() {
@@ -120,7 +120,7 @@ fn add_range(ranges: &mut Vec<Range<u32>>, range: Range<u32>) -> bool {
     true
 }
 
-/// The parts of `range` outside `hole`.
+/// Returns the parts of `range` outside `hole`.
 fn without(range: Range<u32>, hole: &Range<u32>) -> impl Iterator<Item = Range<u32>> + use<> {
     let left = range.start..range.end.min(hole.start);
     let right = range.start.max(hole.end)..range.end;

@@ -43,7 +43,7 @@ impl RpcState {
         RpcState::Responding,
     ];
 
-    /// The state after `input`; `None` if the input does not apply and changes nothing.
+    /// Returns the state after `input`; `None` if the input does not apply and changes nothing.
     pub(crate) fn after(self, input: RpcInput) -> Option<RpcState> {
         match (self, input) {
             (RpcState::Requesting | RpcState::ResponseArriving, RpcInput::ResponseBytes) => {
@@ -85,7 +85,7 @@ pub(crate) struct Rpc {
 }
 
 impl Rpc {
-    /// Creates an RPC that begins now. `peer` is the peer and its epoch, `ports` our port and the peer's
+    /// Creates an RPC that begins now. `peer` is the peer and its epoch; `ports` are our port and the peer's
     /// port.
     pub(crate) fn new(now: Time, id: u64, peer: (u32, u32), state: RpcState, ports: (u16, u16)) -> Rpc {
         let ((peer, epoch), (port, peer_port)) = (peer, ports);

@@ -22,7 +22,7 @@ impl RpcIds {
         }
     }
 
-    /// Number of ids.
+    /// Returns the number of ids.
     pub(crate) fn len(&self) -> usize {
         self.client.len() + self.server.len()
     }
@@ -37,13 +37,13 @@ impl RpcIds {
         if id & 1 == 0 { self.client(id) } else { self.server(peer, id) }
     }
 
-    /// Our request with this id.
+    /// Returns our request with this id.
     #[inline]
     pub(crate) fn client(&self, id: u64) -> Option<u32> {
         self.client.get(&id).copied()
     }
 
-    /// The request of `peer` with this id.
+    /// Returns the request of `peer` with this id.
     #[inline]
     pub(crate) fn server(&self, peer: u32, id: u64) -> Option<u32> {
         self.server.get(&(peer, id)).copied()
@@ -77,7 +77,7 @@ impl RpcIds {
         }
     }
 
-    /// Frees memory, but keeps room for `rpcs` ids of client RPCs and as many of server RPCs.
+    /// Frees memory, but keeps room for `rpcs` ids of client RPCs and as many ids of server RPCs.
     pub(crate) fn shrink_to(&mut self, rpcs: usize) {
         self.client.shrink_to(rpcs);
         self.server.shrink_to(rpcs);

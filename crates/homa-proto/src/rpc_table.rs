@@ -1,4 +1,4 @@
-//! The table of RPCs: slots are reused, but each key refers to the same RPC for ever.
+//! The table of RPCs: slots are reused, but each key refers to the same RPC forever.
 
 use std::ops::{Index, IndexMut};
 
@@ -11,9 +11,9 @@ use crate::rpc::Rpc;
 pub(crate) struct RpcTable {
     rpcs: Vec<Rpc>,
     /// Incremented when a slot is filled and when it is emptied, so odd while the slot holds an RPC. Keys of
-    /// ended RPCs must stay stale for ever (ABORT-3), so this vector never shrinks.
+    /// ended RPCs must stay stale forever (ABORT-3), so this vector never shrinks.
     generations: Vec<u32>,
-    /// Empty slots less than the length of `rpcs`. The slot emptied last is filled first.
+    /// Empty slots below the length of `rpcs`. The slot emptied last is filled first.
     free: Vec<u32>,
 }
 
@@ -26,7 +26,7 @@ impl RpcTable {
         }
     }
 
-    /// Number of RPCs.
+    /// Returns the number of RPCs.
     pub(crate) fn len(&self) -> usize {
         self.rpcs.len() - self.free.len()
     }
@@ -35,12 +35,12 @@ impl RpcTable {
         self.len() == 0
     }
 
-    /// Number of RPCs for which there is room.
+    /// Returns the number of RPCs for which there is room.
     pub(crate) fn capacity(&self) -> usize {
         self.rpcs.capacity()
     }
 
-    /// The slot that [`insert`](RpcTable::insert) fills next.
+    /// Returns the slot that [`insert`](RpcTable::insert) fills next.
     pub(crate) fn next_slot(&self) -> u32 {
         self.free.last().copied().unwrap_or(self.rpcs.len() as u32)
     }
@@ -77,7 +77,7 @@ impl RpcTable {
         self.free.push(slot);
     }
 
-    /// Whether the slot holds an RPC.
+    /// Returns whether the slot holds an RPC.
     pub(crate) fn contains(&self, slot: usize) -> bool {
         slot < self.rpcs.len() && self.generations[slot] & 1 == 1
     }
@@ -90,14 +90,14 @@ impl RpcTable {
         RpcKey { slot, generation: self.generations[slot as usize] }
     }
 
-    /// The slot of a live RPC.
+    /// Returns the slot of a live RPC.
     pub(crate) fn slot(&self, key: RpcKey) -> Option<u32> {
         let is_live =
             self.generations.get(key.slot as usize) == Some(&key.generation) && key.generation & 1 == 1;
         is_live.then_some(key.slot)
     }
 
-    /// The RPCs with their slots.
+    /// Returns the RPCs with their slots.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &Rpc)> {
         self.rpcs.iter().enumerate().filter(|(slot, _)| self.generations[*slot] & 1 == 1)
     }

@@ -59,14 +59,15 @@ impl Rtt {
         true
     }
 
-    /// Drops the probe if packets of message `id` are sent again: its grant could answer either copy (RTT-1).
+    /// Drops the probe if packets of message `id` are retransmitted: its grant could answer either copy
+    /// (RTT-1).
     pub(crate) fn discard_probe(&mut self, id: u64) {
         if self.probe == id {
             self.probe = 0;
         }
     }
 
-    /// Smallest sample of the current and the last window, in nanoseconds.
+    /// Returns the smallest sample of the current and the last window, in nanoseconds.
     pub(crate) fn min_ns(&self) -> Option<u64> {
         let min = self.current_ns.min(self.before_ns);
         (min != u64::MAX).then_some(min)

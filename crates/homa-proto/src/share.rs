@@ -1,8 +1,8 @@
 //! Each peer's share of the resources that all peers use (PROTOCOL.md SHARE).
 //!
 //! With only a bound, the first peer could take all of a resource. With a share for each peer, a peer without
-//! competition may still have nearly all of it, but even a peer that takes all it can leaves room for others,
-//! however many packets it sends.
+//! competition may still have nearly all of it, but even the greediest peer leaves room for others, however
+//! many packets it sends.
 //!
 //! # Shares of peers
 //!
@@ -29,11 +29,11 @@
 
 use crate::time::Time;
 
-/// A peer may take up to this many times the part that is left free. (Dynamic thresholds, Choudhury and Hahne
-/// 1998. With 7, a single peer can have seven eighths, and each of two greedy peers seven fifteenths.)
+/// A peer may take up to this many times the part that is left free (dynamic thresholds, Choudhury and Hahne
+/// 1998). With 7, a single peer can have seven eighths, and each of two greedy peers seven fifteenths.
 const TIMES_FREE: u64 = 7;
 
-/// A peer may always have the bound divided by this number, however little is free, as long as the bound is
+/// A peer may always have the bound divided by this number, even if little is free, as long as the bound is
 /// not exceeded.
 const GUARANTEED_PART: u64 = 256;
 
@@ -57,8 +57,8 @@ impl Share {
         Share { bound }
     }
 
-    /// Whether any peer may take `more` while `used` are taken, whatever part it already has: at least half
-    /// of the bound stays free. This is the usual case.
+    /// Returns whether any peer may take `more` while `used` is taken, regardless of what it already has,
+    /// because at least half of the bound stays free. This is the usual case.
     pub(crate) fn leaves_half_free(self, used: u64, more: u64) -> bool {
         used.saturating_add(more) <= self.bound / 2
     }

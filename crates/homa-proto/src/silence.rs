@@ -13,13 +13,14 @@ const LEAST_PATIENCE_NS: u64 = 100 * MS;
 /// How long a peer has been silent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Silence {
-    /// When the last packet came from the peer; before the first, when the peer was added.
+    /// Time of the last packet from the peer or, before the first packet, the time at which the peer was
+    /// added.
     last_packet_at: Time,
     /// Whether any packet ever came from the peer.
     has_sent: bool,
     /// The earliest start of the silence: before this time, this host itself was suspended and sent no probe.
     awake_since: Time,
-    /// When the peer may next be probed.
+    /// Earliest time of the next probe.
     probe_at: Time,
     /// Whether the peer is in the reaper's queue of silent clients.
     pub ends: bool,
@@ -28,7 +29,7 @@ pub(crate) struct Silence {
 /// The action due for a peer that may be silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SilenceAction {
-    /// Nothing before this time.
+    /// No action before this time.
     Wait(Time),
     /// A probe now, and the next check at this time.
     Probe(Time),
@@ -54,17 +55,18 @@ impl Silence {
         self.has_sent = true;
     }
 
-    /// Whether any packet ever came from the peer.
+    /// Returns whether any packet ever came from the peer.
     pub(crate) fn has_sent(&self) -> bool {
         self.has_sent
     }
 
-    /// When the last packet came from the peer; before the first, when the peer was added.
+    /// Returns the time of the last packet from the peer or, before the first packet, the time at which the
+    /// peer was added.
     pub(crate) fn last_packet_at(&self) -> Time {
         self.last_packet_at
     }
 
-    /// The start of the peer's silence, not counting time in which this host was suspended.
+    /// Returns the start of the peer's silence, not counting time in which this host was suspended.
     pub(crate) fn since(&self) -> Time {
         self.last_packet_at.max(self.awake_since)
     }

@@ -18,7 +18,7 @@ pub(crate) const fn bucket_of(key: u32, sub: u32) -> u32 {
     ((shift + 1) << sub) + ((key >> shift) & ((1 << sub) - 1))
 }
 
-/// Smallest key of a bucket; saturates beyond the last one.
+/// Returns the smallest key of a bucket; saturates beyond the last one.
 pub(crate) const fn bucket_start(bucket: u32, sub: u32) -> u32 {
     let exponent = bucket >> sub;
     if exponent == 0 {
@@ -28,7 +28,7 @@ pub(crate) const fn bucket_start(bucket: u32, sub: u32) -> u32 {
     if start > u32::MAX as u64 { u32::MAX } else { start as u32 }
 }
 
-/// Number of buckets for `sub`.
+/// Returns the number of buckets for `sub`.
 const fn bucket_count(sub: u32) -> usize {
     bucket_of(u32::MAX, sub) as usize + 1
 }
@@ -120,17 +120,17 @@ impl<const SUB: u32> SrptQueue<SUB> {
         }
     }
 
-    /// The node with the smallest key.
+    /// Returns the node with the smallest key.
     pub(crate) fn first(&self) -> Option<u32> {
         (self.first != NONE).then_some(self.first)
     }
 
-    /// The bucket of the smallest key. Also usable as a key for ordering queues.
+    /// Returns the bucket of the smallest key. Also usable as a key for ordering queues.
     pub(crate) fn first_bucket(&self) -> Option<u32> {
         (self.first_bucket != NONE).then_some(self.first_bucket)
     }
 
-    /// The node after `node` in the order of keys.
+    /// Returns the node after `node` in the order of keys.
     pub(crate) fn next(&self, links: &Links, node: u32) -> Option<u32> {
         links.next(node).or_else(|| {
             let bucket = links.list_of(node)? as usize;

@@ -24,7 +24,7 @@ impl Time {
         Time(ns)
     }
 
-    /// Nanoseconds since the origin.
+    /// Returns the nanoseconds since the origin.
     pub const fn as_ns(self) -> u64 {
         self.0
     }

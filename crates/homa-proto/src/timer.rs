@@ -12,7 +12,7 @@
 use crate::lists::{Links, List};
 use crate::time::Time;
 
-/// A tick is 2^17 ns (131 us): an eighth of the finest interval that the protocol's defaults use (1 ms).
+/// A tick is 2^17 ns (131 us): an eighth of the shortest interval in the protocol's defaults (1 ms).
 const TICK_SHIFT: u32 = 17;
 const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
@@ -139,16 +139,16 @@ impl TimerWheel {
         timer.deadline = NO_TICK;
     }
 
-    /// The earliest time at which `pop_due` may have work, never later than the tick of the first deadline.
-    /// [`Time::NEVER`] if no timer is armed.
+    /// Returns the earliest time at which `pop_due` may have work, never later than the tick of the first
+    /// deadline. [`Time::NEVER`] if no timer is armed.
     pub(crate) fn next(&self) -> Time {
         let first = self.first.filter(|_| self.armed > 0);
         first.map_or(Time::NEVER, |slot| Time::from_ns(slot.tick << TICK_SHIFT))
     }
 
-    /// Disarms and returns one timer that is due at `now`. Each step takes one from `budget`, even if it only
-    /// moves a timer to its deadline, or removes a timer that is not armed. When `budget` is 0, the remaining
-    /// timers wait for the next call.
+    /// Disarms and returns one timer that is due at `now`. Each step uses one unit of `budget`, even if it
+    /// only moves a timer to its deadline, or removes a timer that is not armed. When `budget` is 0, the
+    /// remaining timers wait for the next call.
     pub(crate) fn pop_due(&mut self, now: Time, budget: &mut u32) -> Option<u32> {
         let now_tick = now.as_ns() >> TICK_SHIFT;
         while *budget > 0 {

@@ -1,8 +1,8 @@
 //! Turns of unproven peers: they take turns in the last place among the active messages (PROTOCOL.md
 //! LIMIT-10).
 //!
-//! Prefixes take turns, and so do the peers of each prefix. However many addresses of one prefix are waiting,
-//! the peers of another prefix wait for only one turn of each prefix.
+//! Prefixes take turns, and so do the peers of each prefix. Regardless of how many addresses of one prefix
+//! are waiting, the peers of another prefix wait for only one turn of each prefix.
 
 use crate::lists::{Links, List};
 use crate::prefix::PrefixId;
@@ -27,7 +27,7 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// The peer that has the current turn.
+    /// Returns the peer that has the current turn.
     pub(crate) fn present(&self) -> Option<u32> {
         self.peers[self.prefixes.head()? as usize].head()
     }

@@ -45,7 +45,7 @@ impl UnprovenRpcs {
         }
     }
 
-    /// The request that has been silent for longest.
+    /// Returns the request that has been silent for longest.
     pub(crate) fn longest_silent(&self) -> Option<u32> {
         self.list.head()
     }

@@ -13,24 +13,24 @@ const MAX_REFUSED_PORTS: usize = 256;
 /// Number of RESEND intervals for which a peer is challenged before a possibly forged report is believed. On
 /// an overloaded machine, a process that waits for a CPU may be silent for three intervals (15 ms by
 /// default). With only three, forged reports ended calls to such a process. A true report recurs for the next
-/// request or RESEND, quotes that packet, and is believed at once.
+/// request or RESEND, quotes that packet, and is believed immediately.
 const SUSPECT_INTERVALS: u64 = 20;
 
-/// A Homa port without a process, and how far its client RPCs have been ended.
+/// A Homa port without a process, and the progress of ending the client RPCs to that port.
 #[derive(Debug)]
 pub(crate) struct RefusedPort {
-    /// An address instead of a slot, since the peer may be forgotten meanwhile and its slot reused.
+    /// Address of the peer, not its slot: the peer may be forgotten meanwhile and its slot reused.
     pub peer: SocketAddr,
     pub port: u16,
-    /// The counter value of the first request after the report. That request is not concerned: a server may
-    /// have been started since.
+    /// The counter value of the first request after the report. The report does not concern that request: a
+    /// server may have been started since.
     until_id: u64,
     /// The RPC at which the scan of the peer's list continues.
     pub cursor: Option<u32>,
 }
 
 impl RefusedPort {
-    /// Whether the report concerns the request that was made at the counter value `count`.
+    /// Returns whether the report concerns the request that was made at the counter value `count`.
     pub(crate) fn concerns(&self, count: u64) -> bool {
         // Request counters wrap. An older request is behind by less than half of the number range.
         self.until_id.wrapping_sub(count) as i64 > 0
@@ -65,7 +65,7 @@ impl RefusedPorts {
         has_room
     }
 
-    /// The report that is being processed.
+    /// Returns the report that is being processed.
     pub(crate) fn first_mut(&mut self) -> Option<&mut RefusedPort> {
         self.queue.front_mut()
     }
@@ -87,7 +87,7 @@ pub(crate) enum MissingTarget {
 /// can quote one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SuspectReport {
-    /// When the report came.
+    /// Time at which the report came.
     pub since: Time,
     pub target: MissingTarget,
 }

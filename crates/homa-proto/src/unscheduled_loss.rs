@@ -2,7 +2,7 @@
 //! no packet arrives, a queue in the network has overflowed. RESENDs then request the missing bytes, within
 //! the limit on bytes in flight (PROTOCOL.md INCAST-4, INCAST-5).
 //!
-//! The regular RESEND timers would request the same bytes later and for all messages at once, which would
+//! The regular RESEND timers would request the same bytes later and for all messages together, which would
 //! overflow the queue again.
 
 use crate::lists::Links;
@@ -19,7 +19,7 @@ pub(crate) struct LossAccounting {
     links: Links,
     in_flight: SrptQueue<SUB>,
     lost: SrptQueue<SUB>,
-    /// The time at which the bytes in flight count as lost, unless a packet arrives before.
+    /// The time at which the bytes in flight count as lost, unless a packet arrives earlier.
     at: Option<Time>,
     /// The last known time at which a queue in the network overflowed.
     overflowed: Option<Time>,
@@ -44,12 +44,12 @@ impl LossAccounting {
         self.links.resize(slots);
     }
 
-    /// When `handle_timeout` must be called; [`Time::NEVER`] if nothing is due.
+    /// Returns the time at which `handle_timeout` must be called; [`Time::NEVER`] if nothing is due.
     pub(crate) fn next(&self, now: Time) -> Time {
         if self.requests_left { now } else { self.at.unwrap_or(Time::NEVER) }
     }
 
-    /// Whether a queue in the network overflowed in the last `ns` nanoseconds.
+    /// Returns whether a queue in the network overflowed in the last `ns` nanoseconds.
     pub(crate) fn overflowed_since(&self, now: Time, ns: u64) -> bool {
         self.overflowed.is_some_and(|at| now.since(at) <= ns)
     }
@@ -58,7 +58,7 @@ impl LossAccounting {
         self.in_flight.is_empty() && self.lost.is_empty()
     }
 
-    /// Whether unscheduled bytes wait to be requested.
+    /// Returns whether unscheduled bytes wait to be requested.
     pub(crate) fn has_lost(&self) -> bool {
         !self.lost.is_empty()
     }
@@ -85,23 +85,23 @@ impl LossAccounting {
         self.at = overflows.then(|| now + quiet_ns);
     }
 
-    /// Whether bytes in flight count as lost now.
+    /// Returns whether bytes in flight count as lost now.
     pub(crate) fn is_due(&self, now: Time) -> bool {
         self.at.is_some_and(|at| at <= now)
     }
 
-    /// The shortest message whose bytes are in flight.
+    /// Returns the shortest message whose bytes are in flight.
     pub(crate) fn first_in_flight(&self) -> Option<u32> {
         self.in_flight.first()
     }
 
-    /// The shortest message whose bytes wait to be requested.
+    /// Returns the shortest message whose bytes wait to be requested.
     pub(crate) fn first_lost(&self) -> Option<u32> {
         self.lost.first()
     }
 
-    /// Records that a queue in the network has overflowed. The remaining bytes in flight now count as lost at
-    /// once.
+    /// Records that a queue in the network has overflowed. The remaining bytes in flight count as lost
+    /// immediately.
     pub(crate) fn overflowed(&mut self, now: Time) {
         self.overflowed = Some(now);
         self.at = (!self.in_flight.is_empty()).then_some(now);
@@ -112,7 +112,7 @@ impl LossAccounting {
         self.requests_left = true;
     }
 
-    /// Whether the last call left requests for the next call.
+    /// Returns whether the last call left requests for the next call.
     pub(crate) fn take_left_requests(&mut self) -> bool {
         std::mem::take(&mut self.requests_left)
     }

@@ -18,7 +18,7 @@ pub(crate) struct RpcWait {
     /// Whether the peer sent RPC_UNKNOWN after the response had begun to arrive.
     pub unknown_received: bool,
     /// Whether a RESEND requested only a part of the response. The response's other unscheduled bytes are
-    /// requested in their turn (INCAST-5).
+    /// requested when it is their turn (INCAST-5).
     pub requested_in_part: bool,
     /// The last time at which a packet of the RPC arrived, or a RESEND or NEED_ACK was sent.
     pub quiet_since: Time,
@@ -27,7 +27,8 @@ pub(crate) struct RpcWait {
 }
 
 impl RpcWait {
-    /// Creates the wait of an RPC that begins now. `answered`: a packet of the peer has started the RPC.
+    /// Creates the wait of an RPC that begins now. `answered` tells whether a packet of the peer has started
+    /// the RPC.
     pub(crate) fn new(now: Time, answered: bool) -> RpcWait {
         RpcWait {
             tries: 0,
@@ -63,8 +64,9 @@ impl RpcWait {
         (self.quiet_since, self.tries) = (now, 0);
     }
 
-    /// Records that RPC_UNKNOWN answered a RESEND for a response of which nothing has arrived. The peer is
-    /// alive, but if it never accepts the request, RESENDs must become rarer and end at some time (PEER-1).
+    /// Records that RPC_UNKNOWN answered a RESEND for a response, although nothing of the response has
+    /// arrived. The peer is alive, but if it never accepts the request, RESENDs must become rarer and
+    /// eventually end (PEER-1).
     pub(crate) fn note_unknown(&mut self, now: Time) {
         (self.answered, self.resend_sent) = (true, false);
         self.quiet_since = now;
@@ -83,13 +85,13 @@ impl RpcWait {
         self.quiet_since = now;
     }
 
-    /// The time at which the current interval ends. The interval is `floor_ns` at first, and doubles up to
-    /// `ceiling_ns`.
+    /// Returns the time at which the current interval ends. The interval is `floor_ns` at first, and doubles
+    /// up to `ceiling_ns`.
     pub(crate) fn due(&self, floor_ns: u64, ceiling_ns: u64) -> Time {
         self.quiet_since + backoff_interval(floor_ns, ceiling_ns, self.backoff)
     }
 
-    /// The time at which the RPC ends for lack of progress, even if its peer is alive.
+    /// Returns the time at which the RPC ends for lack of progress, even if its peer is alive.
     pub(crate) fn stalled_at(&self, limit_ns: u64) -> Time {
         self.progress_at + limit_ns
     }

@@ -24,9 +24,9 @@
 //!   exactly the captured request, exactly once. If the capture has the client's acknowledgement after the
 //!   response, our RPC ends as acknowledged at that packet. If ICMP reports earlier that the client's port
 //!   has no socket, our RPC ends as that of a silent client.
-//! - Our endpoint answers each RESEND at once with a packet of the same RPC, and each NEED_ACK for an ended
-//!   RPC with an ACK of its id. It answers RPC_UNKNOWN by sending the request again, as long as no part of
-//!   the response has arrived.
+//! - Our endpoint answers each RESEND immediately with a packet of the same RPC, and each NEED_ACK for an
+//!   ended RPC with an ACK of its id. It answers RPC_UNKNOWN by sending the request again, as long as no part
+//!   of the response has arrived.
 //! - [`Endpoint::check`] succeeds after every step, and the kernel would accept every packet that we send
 //!   (`validator`).
 //!
@@ -97,7 +97,7 @@ impl Message {
     }
 }
 
-/// The captured information about each RPC, from all of its packets.
+/// Collects the captured information about each RPC from all of its packets.
 fn survey(capture: &[CapturedFrame]) -> BTreeMap<(IpAddr, u64), Known> {
     let mut rpcs: BTreeMap<(IpAddr, u64), Known> = BTreeMap::new();
     for frame in capture {
@@ -124,13 +124,13 @@ fn survey(capture: &[CapturedFrame]) -> BTreeMap<(IpAddr, u64), Known> {
     rpcs
 }
 
-/// WIRE-4, without our decoder: an error in the decoder would not be noticed if the decoder checked itself.
+/// WIRE-4, without our decoder, which would not notice its own errors if it were used here.
 fn offset_in(bytes: &[u8]) -> u32 {
     let word = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
     if word(52) == u32::MAX { word(4) } else { word(52) }
 }
 
-/// The RPCs acknowledged by a packet of their client.
+/// Returns the RPCs acknowledged by a packet of their client.
 fn acknowledged_ids(packet: &wire::Packet) -> Vec<u64> {
     match &packet.body {
         Body::Data(data) => data.ack.iter().map(|ack| ack.client_id).collect(),
@@ -169,7 +169,7 @@ struct Replay<'a> {
     validator: Validator,
     buffers: Buffers,
     now: Time,
-    /// Maps the kernel's client ids to ours, for RPCs started by the played host, and back.
+    /// Maps the kernel's client ids to ours, and back, for RPCs started by the played host.
     ours: HashMap<u64, u64>,
     theirs: HashMap<u64, u64>,
     /// Maps the kernel's client ports to ours.
@@ -183,7 +183,7 @@ struct Replay<'a> {
     ends: BTreeMap<(IpAddr, u64), (End, Time)>,
     /// Packets sent since the last received packet: type and client id.
     sent: Vec<(PacketType, u64)>,
-    /// RPCs with an ICMP error, and its time.
+    /// RPCs with an ICMP error, the error, and its time.
     reported: BTreeMap<(IpAddr, u64), (RpcError, u64)>,
 }
 
@@ -243,7 +243,7 @@ impl<'a> Replay<'a> {
                 _ => {}
             }
             self.drain();
-            // Work that the packet left for later drive calls is due at once.
+            // Work that the packet left for later drive calls is due immediately.
             self.let_time_pass(at);
             self.endpoint.check();
         }
@@ -297,7 +297,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Answers a request if it is present and unanswered. Returns an error if it is not present yet.
+    /// Answers a request if it has arrived and is unanswered. Returns an error if it has not arrived yet.
     fn answer(&mut self, rpc: (IpAddr, u64), length: u32) -> Result<(), ()> {
         if let Some(key) = self.unanswered.remove(&rpc) {
             self.endpoint.send_response(self.now, key, length).unwrap();
@@ -329,7 +329,7 @@ impl<'a> Replay<'a> {
         self.check_answer(&packet);
     }
 
-    /// Checks that packets that must be answered at once were answered.
+    /// Checks that packets that must be answered immediately were answered.
     fn check_answer(&self, packet: &wire::Packet) {
         let (id, is_ours) = (packet.common.sender_id & !1, packet.common.sender_id & 1 == 1);
         let about =
@@ -350,7 +350,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Whether an RPC that we have started for a captured id is open.
+    /// Returns whether an RPC that we have started for a captured id is open.
     fn is_open(&self, id: u64) -> bool {
         self.ours.contains_key(&id) && !self.ends.contains_key(&(self.played, id))
     }
@@ -443,7 +443,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// The checks at the end of the capture.
+    /// Makes the checks at the end of the capture.
     fn check_ends(&self) -> usize {
         let mut ended = 0;
         for (id, known) in self.rpcs {

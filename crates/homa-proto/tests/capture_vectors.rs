@@ -17,7 +17,7 @@ use homa_proto::wire::*;
 /// The contents of the checksum field: TCP's checksum over a pseudo-header with TCP's protocol number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Checksum {
-    /// Only the sum of the pseudo-header: it was left to hardware, but there was none.
+    /// Only the sum of the pseudo-header: the rest was left to hardware, but there was none.
     Partial,
     /// The complete checksum.
     Whole,
@@ -26,7 +26,7 @@ enum Checksum {
 }
 
 struct Vector {
-    /// The capture and the hosts.
+    /// The capture, the sender and the receiver.
     from: (&'static str, &'static str, &'static str),
     header: String,
     payload_len: u32,
@@ -147,8 +147,8 @@ fn other_data() -> Vec<Vector> {
             common: common(32_774, 4_000, 0x3cca),
             body: Body::Data(data(500_000, 40_000, 1, 101_232)),
         },
-        // Created by segmentation offload: doff is d0, the offset is the segment's, the sequence that of the
-        // first segment.
+        // Created by segmentation offload: doff is d0, the offset is that of the segment, and the sequence is
+        // that of the first segment.
         Vector {
             from: ("gso-20000", "10.77.0.4", "10.77.0.3"),
             header: [
@@ -180,7 +180,7 @@ fn other_data() -> Vec<Vector> {
             common: common(4_000, 32_780, 0x51bb),
             body: Body::Data(Data { retransmit: true, ..data(50_000, 9_968, 1, 8_544) }),
         },
-        // In a jumbo frame.
+        // A packet in a jumbo frame.
         Vector {
             from: up("rpc-500KB-mtu9000"),
             header: [
@@ -213,7 +213,7 @@ fn requests_for_bytes() -> Vec<Vector> {
             common: common(4_000, 32_774, 0x3ccb),
             body: Body::Grant(Grant { offset: 209_968, priority: 0 }),
         },
-        // 50,000 bytes more for the oldest message.
+        // A grant of 50,000 more bytes to the oldest message.
         Vector {
             from: down("rpc-500KB-ipv4"),
             header: [

@@ -3,7 +3,7 @@
 /// One packet per line: name, `ip` or `udp`, bytes, meaning.
 pub const GOLDEN: &str = include_str!("golden/dialects.txt");
 
-/// The Homa packet with this name.
+/// Returns the Homa packet with this name.
 pub fn golden(name: &str) -> Vec<u8> {
     let line = GOLDEN.lines().find(|line| line.split(' ').next() == Some(name)).expect("a golden packet");
     let mut parts = line.split(' ').skip(1);

@@ -15,7 +15,7 @@ impl Reassembly for NoMemory {
     fn write(&mut self, _: RpcKey, _: u32, _: u32, _: u32, _: &[u8]) {}
 }
 
-/// Address of the host with several endpoints, and of its peer.
+/// Returns the address of the host with several endpoints. The next function returns the address of its peer.
 fn shared() -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 1], 0))
 }
@@ -31,7 +31,7 @@ fn endpoint(incarnation: u64, change: impl FnOnce(&mut Config)) -> Endpoint {
     Endpoint::new(config, Trace::off()).unwrap()
 }
 
-/// Packets to send, with payload of zeros.
+/// Returns the packets to send, with payload of zeros.
 fn packets(endpoint: &mut Endpoint, now: Time) -> Vec<Vec<u8>> {
     let next = || endpoint.poll_transmit(now);
     std::iter::from_fn(next)
@@ -49,7 +49,7 @@ fn give(to: &mut Endpoint, now: Time, from: SocketAddr, packets: &[Vec<u8>]) {
 
 fn give_foreign(to: &mut Endpoint, now: Time, from: SocketAddr, packets: &[Vec<u8>]) {
     for bytes in packets {
-        // As a filter delivers them: DATA for other endpoints comes without its payload.
+        // DATA for other endpoints arrives without its payload, as a filter delivers it.
         let cut = &bytes[..bytes.len().min(if bytes[11] == 0x10 { 56 } else { bytes.len() })];
         to.handle_foreign(now, &RxPacket::new(from, cut));
     }
@@ -100,8 +100,8 @@ fn an_ack_packet_for_one_port_frees_rpcs_of_all() {
     one.bind(99).unwrap();
     other.bind(98).unwrap();
     let port = client.open_client_port().unwrap();
-    // Five acknowledgements without a request to carry them are sent in a separate packet, for the port of
-    // the first.
+    // Five acknowledgements that no request carries are sent in a separate packet, for the port of the first
+    // one.
     let mut acks = Vec::new();
     for server_port in [99, 99, 99, 99, 98] {
         call(&mut client, port, server_port, 100);

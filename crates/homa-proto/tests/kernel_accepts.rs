@@ -174,7 +174,8 @@ impl Pair {
     }
 }
 
-/// Lengths at every boundary: one byte, one packet, the unscheduled limit, the kernel's maximum message.
+/// Generates lengths at every boundary: one byte, one packet, the unscheduled limit, the kernel's maximum
+/// message.
 fn length() -> impl Strategy<Value = u32> {
     prop_oneof![1..200u32, 1_420..1_430u32, 39_990..40_010u32, 100_000..200_000u32, Just(1_000_000u32),]
 }
@@ -191,7 +192,7 @@ fn config() -> impl Strategy<Value = Config> {
     })
 }
 
-/// Number of test cases: few by default; `PROPTEST_CASES` overrides it.
+/// Returns the number of test cases: few by default; `PROPTEST_CASES` overrides it.
 fn cases() -> u32 {
     if std::env::var_os("PROPTEST_CASES").is_some() { ProptestConfig::default().cases } else { 48 }
 }

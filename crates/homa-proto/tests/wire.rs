@@ -107,7 +107,7 @@ fn any_packet() -> impl Strategy<Value = Packet> {
     )
 }
 
-/// Arbitrary bytes with a valid type, so that they reach the decoders of all types.
+/// Generates arbitrary bytes with a valid type, so that they reach the decoders of all types.
 fn nonsense() -> impl Strategy<Value = Vec<u8>> {
     let small = || prop_oneof![Just(0u8), Just(0xff), any::<u8>()];
     (proptest::collection::vec(small(), 0..120), 0x0f..=0x1au8, any::<bool>()).prop_map(
@@ -218,7 +218,7 @@ proptest! {
     #[test]
     fn newer_incarnations_are_ahead(start in any::<u64>(), ahead in 1..(1u64 << 39) - 1) {
         let (old, new) = (Incarnation::new(start), Incarnation::new(start.wrapping_add(ahead)));
-        // Number 0 is skipped, so that two adjacent incarnations may coincide.
+        // Number 0 is skipped, so two adjacent incarnations may coincide.
         prop_assert_eq!(new.is_newer_than(old), new != old);
         prop_assert!(!old.is_newer_than(new));
     }

@@ -10,8 +10,8 @@ use homa_proto::wire::*;
 /// Header bytes that may change if a packet of Linux Homa is decoded and encoded again: flags, window,
 /// checksum and urgent.
 const IGNORED: Range<usize> = 13..20;
-/// In DATA, the sequence and the segment offset may change too, of which Linux Homa sets one or both, and
-/// doff, which shows which of them.
+/// In DATA, three more fields may change: the sequence and the segment offset, of which Linux Homa sets one
+/// or both, and doff, which shows which of them is set.
 const IGNORED_IN_DATA: [Range<usize>; 3] = [4..8, 12..20, 52..56];
 
 /// The first segment's `doff` shows that segmentation offload created the packet.

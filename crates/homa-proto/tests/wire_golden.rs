@@ -121,7 +121,7 @@ fn our_mark_in_a_form_that_we_never_send_is_no_packet() {
     }
 }
 
-/// Every golden packet, also as an initial input of the fuzzer.
+/// Every golden packet must also be an initial input of the fuzzer.
 #[test]
 fn each_golden_packet_is_an_input_of_the_fuzzer() {
     let names =

@@ -1,7 +1,7 @@
 //! The namespace daemon: the process that holds a rack's namespaces.
 //!
 //! The namespaces are unnamed. They exist as long as this process and the processes in them, so a crash of
-//! the daemon leaves no devices and no addresses behind. If started with that option, the daemon ends its
+//! the daemon leaves no devices and no addresses behind. The daemon can be started with an option to end its
 //! rack when its standard input is closed. Experiments that build their own rack use this option.
 
 use std::fs::File;
@@ -30,11 +30,11 @@ const READY: &str = "ready";
 /// Interval at which the daemon checks the switch.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Maximum restarts of a switch during the lifetime of a rack.
+/// Maximum number of restarts of a switch during the lifetime of a rack.
 const RESTARTS: u32 = 3;
 
-/// Maximum consecutive failed starts. A device's queue stays occupied for about 40 ms after its socket has
-/// been closed.
+/// Maximum number of consecutive failed starts. A device's queue stays occupied for about 40 ms after its
+/// socket has been closed.
 const STARTS: u32 = 10;
 
 /// The subcommand of [`RACK_COMMAND`] that calls [`serve`] with its only argument.

@@ -30,16 +30,16 @@ pub(crate) enum Disturbance {
     },
 }
 
-/// Scheduling priority ("nice") of a computing process. With it, the process gets three quarters of a
-/// processor that it shares with one other process. With equal priorities, a process that sleeps most of the
-/// time would hardly have to wait.
+/// Scheduling priority ("nice") of a computing process. With this priority, the process gets three quarters
+/// of a processor that it shares with one other process. With equal priorities, a process that sleeps most of
+/// the time would hardly have to wait.
 const GREEDY: i32 = -5;
 
 /// UDP payload of a flood packet, which fits every MTU of a rack.
 const FLOOD_BYTES: usize = 1_200;
 const FLOOD_FRAME_BYTES: u64 = FLOOD_BYTES as u64 + 66;
 
-/// Packets in a burst.
+/// Number of packets in a burst.
 const BURST: u32 = 40;
 
 /// A UDP port on which no process listens.

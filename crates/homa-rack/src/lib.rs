@@ -18,8 +18,8 @@
 //! exist as long as the daemon and the processes in them. A crash therefore leaves no device behind, and root
 //! and unprivileged users need the same setup. Other processes find a rack by a file and a lock (`state`). A
 //! free lock means that the rack's daemon crashed. The environment of all processes in a rack contains the
-//! rack's tag (`leftovers`). They are started through `homa rack exec` (`enter`), which moves itself into the
-//! host and becomes the command.
+//! rack's tag (`leftovers`). These processes are started through `homa rack exec` (`enter`), which moves
+//! itself into the host and becomes the command.
 //!
 //! - **Only real packets cross the links** (`rack_namespaces`): segmentation offload, receive merging and
 //!   checksum offload are off for all protocols, including TCP.
@@ -42,8 +42,9 @@
 //! - **Hosts sleep with microsecond precision.** They share processors, and a polling host would keep others
 //!   from running. Loads start at the same time on the clock that all processes share (`experiment/testbed`).
 //! - **The simulator is compared with the rack** (`experiment/simulated`): settings, switch and load are the
-//!   same, but there are no processors. The host's delay per packet is derived from the shortest unloaded
-//!   round trip. A difference is caused by the processors, by the kernel, or by an error in one of the two.
+//!   same, but the simulator has no processors. The host's delay per packet is derived from the shortest
+//!   unloaded round trip. A difference is caused by the processors, by the kernel, or by an error in one of
+//!   the two.
 //! - **Events of the rack are part of the results.** A process in the switch's namespace reports links that
 //!   go down and up (`experiment/cables`). The daemon restarts a switch that has exited, a limited number of
 //!   times. Both kinds of events are noted with the load in which they happened. If a host's process exits,

@@ -28,7 +28,7 @@ pub struct RackNamespaces {
 }
 
 impl RackNamespaces {
-    /// Makes the namespaces and links. Afterwards, this thread is in the switch's namespace.
+    /// Creates the namespaces and links. Afterwards, this thread is in the switch's namespace.
     ///
     /// # Errors
     /// A privilege or a program of iproute2 is missing.
@@ -52,7 +52,7 @@ impl RackNamespaces {
     }
 }
 
-/// Makes a link from the switch, whose namespace this thread is in, to a host.
+/// Creates a link from the switch, whose namespace this thread is in, to a host.
 fn cable(spec: &Spec, number: u16, host: &OwnedFd) -> Result<()> {
     let there = format!("/proc/{}/fd/{}", std::process::id(), host.as_raw_fd());
     let (port, mtu, mac) = (port_name(number), spec.mtu, mac(number));

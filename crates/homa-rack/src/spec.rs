@@ -8,7 +8,7 @@ use homa_report::units;
 use serde::{Deserialize, Serialize};
 use strum::{EnumMessage, EnumString, IntoStaticStr, VariantArray};
 
-/// Maximum hosts of a rack, limited by the last byte of an IPv4 address.
+/// Maximum number of hosts in a rack, limited by the last byte of an IPv4 address.
 pub const MAX_HOSTS: u16 = 250;
 
 /// Name of the device in each host.
@@ -24,20 +24,20 @@ const LEAST_IPV6_MTU: u32 = 1_280;
 /// Name of the switch's namespace in commands that take a host.
 pub const SWITCH: &str = "switch";
 
-/// Bytes of the Ethernet header, which devices include in their counters.
+/// Length of the Ethernet header in bytes, which devices include in their byte counters.
 pub const ETHERNET_HEADER: u64 = 14;
 
-/// Bytes around a frame on a wire, which devices do not include: check sequence, preamble and gap.
+/// Bytes around a frame on a wire, which devices do not count: check sequence, preamble and gap.
 pub const ON_THE_WIRE: u64 = 4 + 8 + 12;
 
-/// Bytes of Ethernet around a packet on a wire.
+/// Number of bytes that Ethernet adds to a packet on a wire.
 pub const ETHERNET: u64 = ETHERNET_HEADER + ON_THE_WIRE;
 
 /// Minimum and maximum sleep of a switch that shares its processor. On a virtual machine, a timer wakes about
 /// 20 us late. Sleeping for a quarter of a frame's transmission time halved the switch's share of two
 /// processors. It reduced the mean slowdown of W3 and W4 by a quarter to a half. This was measured with 4
-/// hosts at 100 Mbit/s, and with 8 hosts at 40 and 50 (docs/perf/2026-11-22-rack-switch-naps.md). Longer
-/// sleeps were not measured.
+/// hosts at 100 Mbit/s, and with 8 hosts at 40 and 50 Mbit/s (docs/perf/2026-11-22-rack-switch-naps.md).
+/// Longer sleeps were not measured.
 pub const NAPS: RangeInclusive<Duration> = Duration::from_micros(20)..=Duration::from_micros(100);
 
 /// The kind of a rack's switch.
@@ -72,7 +72,7 @@ pub struct Spec {
     pub hosts: u16,
     /// Rate of each host's link in each direction, in bits per second.
     pub rate_bps: u64,
-    /// Maximum bytes of an IP packet.
+    /// Maximum size of an IP packet in bytes.
     pub mtu: u32,
     /// The kind of switch.
     pub switch: SwitchKind,
@@ -105,13 +105,14 @@ impl Spec {
         [ipv4(number)].into_iter().chain(ipv6).collect()
     }
 
-    /// Returns the switch's sleep between polls on a machine with this many processors. If there are too few
-    /// for each host and the switch, the sleep is a quarter of the transmission time of a full frame, within
-    /// [`NAPS`]. It is zero if the result is too short for a timer, or if there are enough processors.
+    /// Returns how long the switch sleeps between polls on a machine with this many processors. If there are
+    /// too few processors for each host and the switch to have one, the sleep is a quarter of the
+    /// transmission time of a full frame, within [`NAPS`]. It is zero if the result is too short for a timer,
+    /// or if there are enough processors.
     pub fn poll_sleep(&self, processors: usize) -> Duration {
         let nap = Duration::from_nanos((self.packet_us() * 250.0) as u64);
-        // In a time trace, the sleep would appear as an unexplained network delay. It hid the effect of
-        // windows that were too small in 9 of 9 runs.
+        // In a time trace, the sleep would appear as an unexplained network delay. The sleep hid the effect
+        // of windows that were too small in 9 of 9 runs.
         let is_traced =
             self.switch_options.iter().any(|word| word == "--trace" || word.starts_with("--trace="));
         if is_traced || processors > usize::from(self.hosts) || nap < *NAPS.start() {
@@ -120,7 +121,7 @@ impl Spec {
         nap.min(*NAPS.end())
     }
 
-    /// Transmission time of the longest packet on a link, in microseconds.
+    /// Returns the transmission time of the longest packet on a link, in microseconds.
     pub fn packet_us(&self) -> f64 {
         (u64::from(self.mtu) + ETHERNET) as f64 * 8e6 / self.rate_bps as f64
     }
@@ -165,7 +166,7 @@ pub struct BuildOptions {
     pub rate: u64,
     /// MTU of the links in bytes, within [`MTUS`]. Below 1280, hosts have no IPv6 addresses.
     pub mtu: u32,
-    /// Buffer of a port of the switch: see [`buffer`].
+    /// Buffer of each port of the switch: see [`buffer`].
     pub buffer: String,
     /// The kind of switch.
     pub switch: SwitchKind,

@@ -67,7 +67,7 @@ impl Place {
 }
 
 impl State {
-    /// Makes the state of a rack that is being built.
+    /// Creates the state of a rack that is being built.
     pub fn new(spec: Spec, token: String, hosts: Vec<Place>, switch: Place) -> State {
         let daemon = std::process::id();
         State {
@@ -114,10 +114,10 @@ impl Directory {
         Directory(base().join(name))
     }
 
-    /// Makes the directory and locks it while the returned file is open.
+    /// Creates the directory and locks it while the returned file is open.
     ///
     /// # Errors
-    /// A rack of this name is up, or the directory cannot be made.
+    /// A rack with this name is up, or the directory cannot be created.
     pub fn make(&self) -> Result<File> {
         loop {
             fs::DirBuilder::new()

@@ -1,4 +1,4 @@
-//! The status of a rack, changes of its links, and ending a rack.
+//! Reports the status of a rack, changes its links, and ends racks.
 
 use std::fmt;
 use std::time::{Duration, Instant};

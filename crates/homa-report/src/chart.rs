@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::labels::{self, Label};
 use crate::number::size;
 
-/// Size and margins of a chart, in pixels at full size.
+/// Size and margins of a chart, in pixels when shown at full size.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     /// CSS class of the chart.
@@ -22,7 +22,7 @@ struct Layout {
     has_legend: bool,
 }
 
-/// Layout for wide pages. The right margin fits the longest name of a published curve.
+/// Layout for wide pages. The right margin has room for the longest name of a published curve.
 const WIDE: Layout = Layout {
     class: "wide",
     width: 960.0,
@@ -48,13 +48,13 @@ const NARROW: Layout = Layout {
     has_legend: true,
 };
 
-/// Minimum distance between two labels at the curves' ends, in pixels.
+/// Minimum distance between two labels at the ends of curves, in pixels.
 const LABEL_HEIGHT: f64 = 16.0;
 
-/// Height of a line of the legend, in pixels.
+/// Height of a line in the legend, in pixels.
 const LEGEND_HEIGHT: f64 = 18.0;
 
-/// Maximum number of points of a curve with markers; more markers would overlap.
+/// Maximum number of points in a curve that has markers; more markers would overlap.
 const MAX_POINTS: usize = 80;
 
 /// Scale of the vertical axis.
@@ -84,7 +84,7 @@ pub struct Curve {
     pub label: String,
     /// CSS class that sets the colour.
     pub class: String,
-    /// Whether the curve is drawn thin and without markers, as for a published curve.
+    /// Whether the curve is drawn thin and without markers, as published curves are.
     pub is_reference: bool,
     /// The points, in the order in which they are connected.
     pub points: Vec<Point>,
@@ -92,11 +92,11 @@ pub struct Curve {
 
 /// Number of colours in the style sheet for numbered curves.
 const COLOURS: usize = 8;
-/// Number of dash patterns in the style sheet, including solid.
+/// Number of dash patterns in the style sheet, including the solid line.
 const DASHES: usize = 5;
 
-/// Returns the CSS classes of the curve with this number, starting from 0: colours first, then the colours
-/// with each dash pattern, then all of these with hollow markers. 80 curves look different.
+/// Returns the CSS classes of the curve with this number, starting from 0: first the colours, then the
+/// colours with each dash pattern, then all of these with hollow markers. Up to 80 curves look different.
 pub fn class_of(number: usize) -> String {
     let (dash, is_hollow) = (number / COLOURS % DASHES, number / (COLOURS * DASHES) % 2 == 1);
     let dash = if dash > 0 { format!(" dash{dash}") } else { String::new() };
@@ -118,8 +118,8 @@ pub struct Chart {
     pub curves: Vec<Curve>,
 }
 
-/// Returns the ticks of an axis on which equal lengths hold equal numbers of messages: the message sizes at
-/// the tenths, each size once. `quantile` and `cdf` describe the distribution of sizes.
+/// Returns the ticks of an axis on which equal lengths represent equal numbers of messages. The ticks are the
+/// message sizes at each tenth, each size once. `quantile` and `cdf` describe the distribution of sizes.
 pub fn size_ticks(
     min_bytes: u32,
     quantile: impl Fn(f64) -> u32,
@@ -137,7 +137,7 @@ pub fn size_ticks(
 }
 
 impl Chart {
-    /// Returns SVG for wide and for narrow pages, of which the style sheet shows one; empty if there is
+    /// Returns two SVGs, for wide and for narrow pages, of which the style sheet shows one; empty if there is
     /// nothing to draw.
     pub fn figure(&self) -> String {
         self.svg_as(WIDE) + &self.svg_as(NARROW)
@@ -263,7 +263,7 @@ impl Frame<'_> {
         }
         writeln!(out, "<line class=\"mark\" x1=\"{left}\" x2=\"{right}\" y1=\"{bottom}\" y2=\"{bottom}\"/>")?;
         let (middle, base) = (self.x(0.5), bottom + 46.0);
-        // The part of a title after a semicolon is an explanation for which a narrow page has no room.
+        // An explanation may follow a semicolon in the title; a narrow page has no room for it.
         let whole = self.chart.x_title.as_str();
         let title = if self.layout.has_legend { whole.split(';').next().unwrap_or(whole) } else { whole };
         writeln!(out, "<text class=\"axis mid\" x=\"{middle:.1}\" y=\"{base}\">{}</text>", escape(title))?;
@@ -330,7 +330,7 @@ fn plain(value: f64) -> String {
     if text.is_empty() { "0".to_owned() } else { text.to_owned() }
 }
 
-/// Escapes text for HTML: names come from files and the command line.
+/// Escapes text for HTML, because names come from files and the command line.
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -373,7 +373,7 @@ mod tests {
         assert!(!chart(Scale::Linear, &[0.0]).svg().contains("NaN"));
     }
 
-    /// The classes exist in the style sheet, and no two curves look the same.
+    /// Checks that the classes exist in the style sheet, and that no two curves look the same.
     #[test]
     fn curves_with_numbers_are_told_apart() {
         let classes: Vec<String> = (0..80).map(class_of).collect();

@@ -10,7 +10,7 @@ use crate::page::{FOOT, head};
 /// The result of an experiment: sections with tables and charts, warnings, and the same data as JSON.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
-    /// The compared subjects.
+    /// What is compared.
     pub title: String,
     /// The conditions of the experiment.
     pub summary: String,
@@ -33,13 +33,13 @@ pub struct Section {
     pub heading: String,
     /// An explanation of the table and the charts.
     pub text: String,
-    /// The table. If its head is empty, the table is not shown and the section is left out of the text.
+    /// The table. If its head is empty, the page shows no table, and the text leaves out the section.
     pub table: Table,
     /// The charts, which appear only on the page.
     pub charts: Vec<Chart>,
 }
 
-/// A table of text cells whose first column holds the names of the rows.
+/// A table of text cells whose first column contains the names of the rows.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     /// Column names, including that of the first column.
@@ -62,7 +62,7 @@ impl Table {
         let widths: Vec<usize> = (0..self.head.len()).map(width).collect();
         for line in lines() {
             for (index, (cell, width)) in line.iter().zip(&widths).enumerate() {
-                // Align names left and numbers right.
+                // Align names to the left and numbers to the right.
                 let _ = if index == 0 {
                     write!(out, "  {cell:<width$}")
                 } else {

@@ -5,7 +5,7 @@ use std::fmt::{Result, Write};
 /// The label of a curve.
 #[derive(Clone, Debug)]
 pub struct Label {
-    /// End of the curve: x, y in pixels.
+    /// End point of the curve: x and y in pixels.
     pub end: (f64, f64),
     /// HTML, already escaped.
     pub text: String,
@@ -13,8 +13,8 @@ pub struct Label {
     pub class: String,
 }
 
-/// Draws labels to the right of `right` and above `bottom`, each with a line to its curve, and at least
-/// `apart` pixels apart.
+/// Draws labels to the right of `right` and above `bottom`, at least `apart` pixels apart, each with a line
+/// to its curve.
 pub fn draw(out: &mut String, mut labels: Vec<Label>, (right, bottom): (f64, f64), apart: f64) -> Result {
     labels.sort_by(|one, other| one.end.1.total_cmp(&other.end.1));
     let mut lowest = f64::NEG_INFINITY;

@@ -1,4 +1,4 @@
-//! Compact formats of numbers.
+//! Formats numbers compactly.
 
 /// Formats a number with about three digits.
 pub fn brief(value: f64) -> String {
@@ -31,7 +31,7 @@ pub fn size(bytes: u32) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// Formats a number with two decimals below 10, one below 100, otherwise none.
+/// Formats a number with two decimals below 10, one decimal below 100, and no decimals above.
 pub fn short_number(value: f64) -> String {
     match value {
         value if value >= 100.0 => format!("{value:.0}"),

@@ -1,4 +1,4 @@
-//! Atomic output files, and standard output with errors reported.
+//! Output files that are written atomically, and standard output whose errors are reported.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
-/// Formats an error and its causes in one line. Some libraries repeat the source's text in an error's own
+/// Formats an error and its causes on one line. Some libraries include the source's text in the error's own
 /// text; repeated texts are dropped.
 pub fn error_line(error: &anyhow::Error) -> String {
     let mut words = String::new();
@@ -22,7 +22,7 @@ pub fn error_line(error: &anyhow::Error) -> String {
     words
 }
 
-/// Creates a directory and its parents if they are missing. The empty path is the working directory.
+/// Creates a directory and its parents if they do not exist. The empty path is the working directory.
 ///
 /// # Errors
 /// The error names the directory.
@@ -37,7 +37,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// Checks that the file can be created, so that a long run does not fail at its end.
+    /// Checks that the file can be created, so that a long run does not fail only at its end.
     pub fn check(path: &Path) -> Result<Output> {
         let output = Output { path: path.to_owned() };
         if path.is_dir() {
@@ -53,7 +53,7 @@ impl Output {
         Ok(output)
     }
 
-    /// The path.
+    /// Returns the path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -84,8 +84,8 @@ impl Output {
         result
     }
 
-    /// Whether the path is a device or a pipe. These are written directly: a rename would replace them by a
-    /// file.
+    /// Returns whether the path is a device or a pipe. These are written directly, because a rename would
+    /// replace them with a file.
     fn is_device_or_pipe(&self) -> bool {
         fs::metadata(&self.path).is_ok_and(|metadata| !metadata.is_file())
     }
@@ -127,11 +127,11 @@ pub fn print(content: &[u8]) -> Result<()> {
     out.write_all(content).and_then(|()| out.flush()).context("cannot write to standard output")
 }
 
-/// Terminal escape sequence: cursor home, clear to the end.
+/// Terminal escape sequences: move the cursor home, and clear to the end.
 const HOME: &str = "\x1b[H\x1b[J";
 
-/// Replaces the terminal's contents by a text; appends the text if standard output is not a terminal. Changes
-/// no terminal mode, so the program may be killed at any time.
+/// Replaces the contents of the terminal with a text, or appends the text if standard output is not a
+/// terminal. Changes no terminal mode, so the program may be killed at any time.
 pub fn redraw(text: &str) -> Result<()> {
     let home = if io::stdout().is_terminal() { HOME } else { "" };
     print(format!("{home}{text}").as_bytes())

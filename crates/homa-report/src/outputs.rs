@@ -11,12 +11,12 @@ use crate::output::{Output, json, make_directory, print};
 pub struct Outputs {
     report: Option<Output>,
     json: Vec<Output>,
-    /// Whether standard output gets the JSON instead of the text.
+    /// Whether the JSON goes to standard output instead of the text.
     json_to_stdout: bool,
 }
 
 impl Outputs {
-    /// Checks that all outputs can be written, before a long run. Creates a missing directory.
+    /// Checks before a long run that all outputs can be written. Creates the directory if it does not exist.
     ///
     /// # Errors
     /// The error names the file or directory.

@@ -5,10 +5,10 @@ use std::fmt::Write;
 use crate::chart::escape;
 use crate::table::TableRow;
 
-/// Style sheet of every page: text, tables and colours, light and dark.
+/// The style sheet that all pages share: text, tables and colours, for light and dark mode.
 pub const BASE_STYLE: &str = include_str!("base.css");
 
-/// Returns the beginning of a page, up to and including its heading.
+/// Returns the start of a page, up to and including its heading.
 pub fn head(title: &str) -> String {
     let title = escape(title);
     format!(

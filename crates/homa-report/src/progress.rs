@@ -1,4 +1,4 @@
-//! A progress bar on standard error, if that is a terminal.
+//! A progress bar on standard error, shown if that is a terminal.
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ pub struct Progress {
     bar: ProgressBar,
     /// Prefix of each step's text.
     prefix: String,
-    /// Whether the bar belongs to another `Progress`, and must not be cleared with this one.
+    /// Whether the bar belongs to another `Progress`, and must not be cleared together with this one.
     is_part: bool,
     /// Position at the start of the current step.
     done: Duration,
@@ -35,13 +35,13 @@ impl Progress {
         Progress { bar, prefix, is_part, done: Duration::ZERO, next: Duration::ZERO }
     }
 
-    /// Sets the total time, if it is known only after the first steps.
+    /// Sets the total time, for a measurement whose total is known only after the first steps.
     pub fn set_total(&mut self, total: Duration) {
         self.bar.set_length(total.as_millis() as u64);
     }
 
-    /// Returns the same bar for a part that has its own steps, starting with the current step. `prefix`
-    /// precedes the texts of these steps.
+    /// Returns the same bar, for a part of the measurement that has its own steps and starts with the current
+    /// step. `prefix` precedes the texts of these steps.
     pub fn part(&self, prefix: &str) -> Progress {
         let (bar, prefix) = (self.bar.clone(), format!("{prefix}: "));
         Progress { bar, prefix, is_part: true, done: self.done, next: self.done }
@@ -60,12 +60,12 @@ impl Progress {
         self.bar.println(line);
     }
 
-    /// Sets how much of the current step has elapsed.
+    /// Sets how much time of the current step has elapsed.
     pub fn within(&self, elapsed: Duration) {
         self.bar.set_position((self.done + elapsed).min(self.next).as_millis() as u64);
     }
 
-    /// Sleeps until `moment`, moving the bar; times count from `start`.
+    /// Sleeps until `moment` while moving the bar; `start` is the start of the current step.
     pub fn sleep_until(&self, start: Instant, moment: Instant) {
         loop {
             let now = Instant::now();

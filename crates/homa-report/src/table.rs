@@ -5,7 +5,7 @@ use std::fmt::Write;
 /// A row: its label, and one cell for each column.
 pub type TableRow = (String, Vec<String>);
 
-/// Formats a table with a header row and columns as wide as needed.
+/// Formats a table with a header row. Columns are as wide as needed.
 pub fn columns(head: &[String], rows: &[TableRow]) -> String {
     let label = rows.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
     let width = |column: usize| {

@@ -45,7 +45,7 @@ pub fn rate_bps(text: &str) -> Result<u64, String> {
     whole(text, number, scale)
 }
 
-/// Parses a number of bytes: "1500", "64kB", "1.5MB"; powers of ten.
+/// Parses a number of bytes: "1500", "64kB", "1.5MB". Units are powers of ten.
 pub fn bytes(text: &str) -> Result<u64, String> {
     let (number, unit) = split(text)?;
     let scale = match unit.as_str() {
@@ -58,7 +58,7 @@ pub fn bytes(text: &str) -> Result<u64, String> {
     whole(text, number, scale)
 }
 
-/// Like [`bytes`], for 32 bits.
+/// Like [`bytes`], for 32-bit numbers.
 pub fn bytes_u32(text: &str) -> Result<u32, String> {
     u32::try_from(bytes(text)?).map_err(|_| format!("`{text}` is too large: at most {} bytes", u32::MAX))
 }

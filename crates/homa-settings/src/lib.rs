@@ -1,8 +1,8 @@
-//! Settings of the protocol by name: every field of [`Config`] that a user may set, parsed from text and
-//! formatted as JSON.
+//! Gets and sets the protocol's settings by name: every field of [`Config`] that a user may set, parsed from
+//! text and formatted as JSON.
 //!
-//! The simulator, the rack and sweeps name settings after the fields of [`Config`], so that one list serves
-//! all of them.
+//! In the simulator, the rack and sweeps, settings are named after the fields of [`Config`], so one list
+//! serves all of them.
 //!
 //! ```
 //! let mut config = homa_proto::Config::default();
@@ -81,8 +81,8 @@ const DIALECTS: [(&str, Dialect); 5] = [
 
 macro_rules! fields {
     ($($name:ident)*) => {
-        /// Names of all settings: all fields of [`Config`] except those that the host or the simulator fills
-        /// in.
+        /// Names of all settings: all fields of [`Config`] except those that are set by the host or the
+        /// simulator.
         pub const FIELDS: &[&str] = &[$(stringify!($name)),*];
 
         /// Sets the setting of this name to the value in `text`.
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(error, "homa.wire_dialect: `4` is not a value of its type");
     }
 
-    /// A new setting of the protocol must be settable here.
+    /// Every new setting of the protocol must be settable here.
     #[test]
     fn every_field_has_its_name() {
         let text = format!("{:#?}", Config::default());

@@ -1,4 +1,4 @@
-//! The cost of an event, and of a small complete run: `cargo bench -p homa-sim`.
+//! Measures the cost of an event, and of a small complete run: `cargo bench -p homa-sim`.
 
 use std::hint::black_box;
 
@@ -10,8 +10,8 @@ use homa_workload::Workload;
 /// Number of events in the queue: about as many as with 144 hosts under load.
 const WAITING: u64 = 2_000;
 
-/// Each event that is removed schedules another one, usually within microseconds and sometimes within
-/// milliseconds, as in a network.
+/// Measures the event queue. Each removed event schedules another one, usually within microseconds and
+/// sometimes within milliseconds, as in a network.
 fn queue(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("event queue");
     group.throughput(Throughput::Elements(1));
@@ -33,7 +33,7 @@ fn queue(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// 32 hosts in two racks for a tenth of a millisecond; Homa at 80 % of W3.
+/// Measures a run of 32 hosts in two racks for a tenth of a millisecond, with Homa at a load of 80 % with W3.
 fn run(criterion: &mut Criterion) {
     let mut config = ClusterConfig::sigcomm18(Workload::named("w3").expect("a built-in workload"), 0.8, 1);
     config.hosts = 32;

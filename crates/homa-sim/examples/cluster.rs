@@ -1,5 +1,5 @@
-//! A run of the cluster, for profiling: `cargo run --release -p homa-sim --example cluster -- WORKLOAD LOAD
-//! MS [TRANSPORT [DRAIN_MS [HOSTS]]]`.
+//! Runs a cluster, for profiling: `cargo run --release -p homa-sim --example cluster -- WORKLOAD LOAD MS
+//! [TRANSPORT [DRAIN_MS [HOSTS]]]`.
 use std::ops::ControlFlow;
 use std::time::Instant;
 

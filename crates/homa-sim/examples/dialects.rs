@@ -1,4 +1,5 @@
-//! What this project's endpoint and each dialect of Linux Homa cost each other, by message size and loss.
+//! Measures what this project's endpoint and each dialect of Linux Homa cost each other, by message size and
+//! loss.
 //!
 //! `cargo run --release -p homa-sim --example dialects -- --help`
 

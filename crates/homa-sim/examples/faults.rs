@@ -1,5 +1,6 @@
-//! W3 without a limit on message sizes over a network that loses, duplicates and reorders, for many seeds:
-//! every RPC must be answered once, with correct bytes, be executed at most once, and leave no state.
+//! Runs W3, without a limit on message sizes, over a network that loses, duplicates and reorders packets, for
+//! many seeds. Every RPC must be answered once, with correct bytes, be executed at most once, and leave no
+//! state.
 //!
 //! `cargo run --release -p homa-sim --example faults -- --seeds 0..50 --rpcs 100000`
 
@@ -98,7 +99,7 @@ fn parse<T: FromStr>(name: &str, value: &str) -> Result<T, String> {
 
 /// Runs one seed and prints its result. Returns false on failure.
 fn report(options: &Options, seed: u64) -> bool {
-    // Corrupted payload cannot be checked; this only checks for panics and leftover state.
+    // Corrupted payload cannot be checked, so only panics and leftover state are detected.
     let corrupting = options.faults.corruption > 0.0;
     let problems = match catch_unwind(AssertUnwindSafe(|| options.run(seed))) {
         Ok(report) if corrupting => {

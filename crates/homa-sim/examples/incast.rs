@@ -1,4 +1,4 @@
-//! 100 senders of 40 KB into a 200 KB buffer at 10 Gbit/s, cold and warm.
+//! Runs an incast of 100 senders of 40 KB into a 200 KB buffer at 10 Gbit/s, cold and warm.
 //!
 //! `cargo run --release -p homa-sim --example incast -- --kind requests --senders 100`
 

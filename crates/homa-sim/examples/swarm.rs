@@ -149,7 +149,7 @@ fn fresh_base() -> u64 {
     now.as_micros() as u64
 }
 
-/// Pairings: client, server, bytes of a message, lost packets per thousand.
+/// Results of pairings, by client, server, bytes of a message, and lost packets per thousand.
 type Table = BTreeMap<(Speaker, Speaker, u32, u32), PairReport>;
 
 fn print_table(table: &Table) {

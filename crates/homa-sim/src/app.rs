@@ -11,9 +11,9 @@ use crate::network::{Deployed, HostEvent};
 /// A server's reaction to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Responds at once with this many bytes.
+    /// Responds immediately with this many bytes.
     Now(u32),
-    /// Answers after a computing time.
+    /// Answers after a delay for computation.
     After {
         /// Computing time.
         delay_ns: u64,
@@ -24,7 +24,7 @@ pub enum Reply {
     Never,
 }
 
-/// The application on one host. The simulator calls it for events.
+/// The application on one host. The simulator calls its methods to report events.
 ///
 /// Its behaviour may depend only on its arguments and its own state, both determined by the seed.
 pub trait App {
@@ -107,7 +107,7 @@ impl HostCtx<'_> {
     /// As [`Endpoint::send_request`].
     ///
     /// # Panics
-    /// If no client port is left, which takes 32,768 ports.
+    /// If no client port is left, that is, if 32,768 are in use.
     pub fn call(
         &mut self,
         to: usize,
@@ -177,7 +177,7 @@ impl HostCtx<'_> {
         self.endpoint.abort(self.clock(), rpc);
     }
 
-    /// Sets a timer: [`App::on_timer`] is called at `at`, which is not before now.
+    /// Sets a timer: [`App::on_timer`] is called at `at`, which must not be in the past.
     pub fn set_timer(&mut self, at: Time, token: u64) {
         let (host, life) = (self.state.index, self.state.life);
         let event = Event::Host(HostEvent::AppTimer { host, life, token });

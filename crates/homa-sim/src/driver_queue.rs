@@ -18,7 +18,7 @@ pub enum Drain {
 /// Maximum length of the queue, in packets. The driver refuses further packets, which are lost.
 const MAX_PACKETS: usize = 64;
 
-/// What the driver does with a packet.
+/// A driver's decision about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Acceptance {
     /// The packet goes onto the uplink at this time.

@@ -45,20 +45,20 @@ pub struct SwitchConfig {
     pub discipline: Discipline,
     /// How the buffer is divided among ports.
     pub buffer: Buffer,
-    /// Queue length in bytes before a host's link above which new packets are marked (ECN). The value for
-    /// links between switches is proportional to their rate. `None`: no marks.
+    /// Length in bytes of the queue of a host's downlink above which new packets are marked (ECN). The value
+    /// for links between switches is proportional to their rate. `None`: no marks.
     pub mark_above_bytes: Option<u64>,
     /// Forwarding method.
     pub forwarding: Forwarding,
     /// Maximum length of a queue, as a multiple of its port's free bytes; `None`: all free bytes. A queue may
-    /// always hold one packet, if the packet fits at all. Without this limit, when the lowest priority fills
-    /// a port, control packets of the highest are dropped.
+    /// always hold one packet, if the packet fits at all. Without this limit, control packets of the highest
+    /// priority are dropped when the lowest priority fills a port.
     pub queue_share: Option<u32>,
 }
 
 impl Default for SwitchConfig {
-    /// Strict priorities; one buffer per port, shared by all its queues, as long as the link's setting says;
-    /// no marks; store and forward.
+    /// Returns the default: strict priorities; one buffer per port, shared by all its queues, of the size in
+    /// the link's settings; no marks; store and forward.
     fn default() -> SwitchConfig {
         SwitchConfig {
             discipline: Discipline::Strict,
@@ -173,7 +173,7 @@ pub(crate) struct Fabric<W: World> {
     pub(crate) stats: FabricStats,
     /// Blocked paths: (from, to).
     pub(crate) blocked: BTreeSet<(u32, u32)>,
-    /// Maximum packet sizes on paths between two hosts whose limit is below that of the links.
+    /// Packet size limits of paths between two hosts, where the limit is below that of the links.
     pub(crate) path_limits: BTreeMap<(u32, u32), PathLimit>,
     /// Drivers' queues for destinations that drain slowly: (from, to).
     pub(crate) driver_queues: BTreeMap<(u32, u32), DriverQueue>,
@@ -253,7 +253,8 @@ impl<W: World> Fabric<W> {
         }
     }
 
-    /// Whether a host's card accepts another packet. If not, its driver waits until the link has sent one.
+    /// Returns whether a host's card accepts another packet. If not, its driver waits until the link has sent
+    /// one.
     #[inline]
     pub(crate) fn nic_has_room(&mut self, host: u32) -> bool {
         let port = &mut self.ports[host as usize];
@@ -262,7 +263,7 @@ impl<W: World> Fabric<W> {
         }
         let is_idle = port.is_idle(self.now);
         if !is_idle && !port.wakeup_pending {
-            // The card has no queued packet whose start would wake the driver.
+            // No queued packet will wake the driver when it starts, so schedule the wake-up.
             port.wakeup_pending = true;
             let at = port.free_at();
             self.queue.push(at, Event::PortFree { port: host });
@@ -441,7 +442,7 @@ impl<W: World> Fabric<W> {
         }
     }
 
-    /// Returns the time at which a switch can forward a packet whose last bit arrives at `arrives`.
+    /// Returns the earliest time at which a switch can forward a packet whose last bit arrives at `arrives`.
     fn cut_through(&self, port: u32, next: u32, wire_len: u32, arrives: Time) -> Time {
         let (port, next) = (&self.ports[port as usize], &self.ports[next as usize]);
         let takes_ns = port.serialisation_ns(wire_len);

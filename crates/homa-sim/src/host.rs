@@ -38,7 +38,7 @@ pub struct HostCounts {
 /// State of a host other than its endpoint and its application.
 pub(crate) struct HostState {
     pub(crate) index: u32,
-    /// Number of crashes. Events of an earlier incarnation are recognised by it and ignored.
+    /// Number of crashes, by which events of earlier incarnations are recognised and ignored.
     pub(crate) life: u32,
     pub(crate) client_port: Option<u16>,
     pub(crate) store: Store,
@@ -66,7 +66,7 @@ pub(crate) struct HostState {
     standing_still: u32,
 }
 
-/// Number of timeouts at one time that counts as an endless loop: far more than any run needs.
+/// Number of timeouts at the same time that counts as an endless loop: far more than any run needs.
 const MAX_STANDING_STILL: u32 = 1_000_000;
 
 /// A host of the network.
@@ -185,7 +185,7 @@ impl<A: App> Host<A> {
         self.state.store.iter().take(SHOWN).map(describe).collect()
     }
 
-    /// Whether nothing is left: the endpoint is idle, and its caller stores nothing.
+    /// Returns whether nothing is left: the endpoint is idle, and its caller stores nothing.
     pub fn is_idle(&self) -> bool {
         self.state.store.open() == 0 && self.endpoint.as_ref().is_none_or(Endpoint::is_idle)
     }
@@ -319,7 +319,8 @@ impl<A: App> Host<A> {
                     state.transmit(fabric, &transmit);
                 }
                 None => {
-                    // Unless a pacer delays packets or RPCs are still to be ended, nothing is left to send.
+                    // Nothing is left to send, unless a pacer delays packets or some RPCs have not been ended
+                    // yet.
                     let is_done = endpoint.poll_timeout().is_none_or(|at| at > state.latest);
                     if is_done && endpoint.stats().pacer_waits == waits {
                         state.oracle.has_sent_all(endpoint, &mut state.store);
@@ -422,7 +423,7 @@ impl HostCtx<'_> {
             Reply::Now(length) => {
                 if self.reply(rpc, length).is_err() {
                     // The limit of outgoing bytes is reached, or the client aborted. An application that
-                    // cannot answer aborts as well.
+                    // cannot answer aborts the RPC, too.
                     self.abort(rpc);
                 }
             }

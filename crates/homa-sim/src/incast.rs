@@ -23,7 +23,7 @@ const SINK: usize = 0;
 pub enum IncastKind {
     /// Many clients send a request to one server.
     Requests,
-    /// One client calls many servers, which all answer at once.
+    /// One client calls many servers, which all answer at the same time.
     Responses,
 }
 
@@ -52,7 +52,8 @@ pub struct Incast {
 }
 
 impl Incast {
-    /// Returns 100 senders of 40 KB into 200 KB at 10 Gbit/s, with the protocol's settings for that link.
+    /// Returns an incast of 100 senders, each with a message of 40 KB, into a buffer of 200 KB at 10 Gbit/s,
+    /// with the protocol's settings for that link.
     pub fn new(seed: u64, kind: IncastKind) -> Incast {
         let link_mbps = 10_000;
         Incast {
@@ -68,7 +69,7 @@ impl Incast {
         }
     }
 
-    /// Returns the link time of one round's messages with their headers, at the receiver.
+    /// Returns the time that one round's messages take on the receiver's link, including their headers.
     pub fn ideal_ns(&self) -> u64 {
         let link = self.link();
         let payload = self.protocol.max_packet - homa_proto::wire::DATA_HEADER_LEN as u32;
@@ -136,7 +137,7 @@ impl Incast {
             check % 16 == 0 && open(network) == 0
         });
         let round = IncastRound {
-            // The time until the receiver has all data, without answers and acknowledgements.
+            // Time until the receiver has all data, excluding answers and acknowledgements.
             completion_ns: network
                 .hosts()
                 .iter()

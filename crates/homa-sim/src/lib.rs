@@ -40,15 +40,15 @@
 //!
 //! - **The event queue has a list for every nanosecond** of the next 65 us (`queue`), in insertion order, and
 //!   bits to find the next list, so nothing is compared or sorted. Later events, such as timers, wait in a
-//!   heap. With a single heap for all events, an order was maintained long before it was needed. Slots of 16
-//!   ns, each sorted at its turn, spent a seventh of a run on sorting.
+//!   heap. A single heap for all events would maintain an order long before it is needed. With slots of 16
+//!   ns, each sorted at its turn, sorting took a seventh of a run.
 //! - **The fabric is generic over the contents of packets.** Homa's headers are bytes, since its own decoder
 //!   reads them. Other transports have nothing to decode.
 //! - **A transport states which switches it needs** (`Transport::switch`, `spread`): pFabric needs short
 //!   queues by rank, DCTCP needs marks, and TCP needs one path through the core per connection. Names and
 //!   defaults are in one place (`transport/choice`). All transports divide messages into packets in the same
-//!   way. Shared parts are in `transport/parts`. Those of TCP and DCTCP are in `transport/stream`, which
-//!   leaves the growth of the window to them.
+//!   way. Parts shared by several transports are in `transport/parts`. Those shared only by TCP and DCTCP are
+//!   in `transport/stream`. Each of the two defines the growth of its window.
 //! - **The oracle has no packets** (`transport/oracle`, `cluster/fluid`). Messages are a fluid with an ideal
 //!   schedule, and have the same statistics (`cluster/account`) as those of a transport.
 //! - **The minimum time of a message is computed** (`cluster/ideal`) for one framing that all transports
@@ -60,10 +60,10 @@
 //!
 //! `homa sim` (`homa-cli/sim`) has one table of settings (`knobs`). Each row is an option of the command, a
 //! key of a sweep and a name in results, so that these cannot diverge. Settings are evaluated after all are
-//! known (`draft`), since Homa's depend on the network and the workload. Each thread executes whole runs and
-//! shares nothing. Results are in the order of the runs on the command line and contain no wall-clock times.
-//! A sweep stores each finished run in a separate file, named by a hash of everything that determines the
-//! run.
+//! known (`draft`), since Homa's settings depend on the network and the workload. Each thread executes whole
+//! runs and shares nothing. Results are in the order of the runs on the command line and contain no
+//! wall-clock times. A sweep stores each finished run in a separate file, named by a hash of everything that
+//! determines the run.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_methods)]

@@ -14,7 +14,7 @@ pub struct LinkConfig {
     pub rate_bps: u64,
     /// Delay from sending the last bit to receiving it.
     pub propagation_ns: u64,
-    /// Maximum bytes in the queue, with overhead. A packet that does not fit is dropped.
+    /// Maximum bytes in the queue, including overhead. A packet that does not fit is dropped.
     pub queue_bytes: u64,
     /// Bytes of overhead per Homa packet.
     pub overhead_bytes: u32,
@@ -186,7 +186,7 @@ impl Port {
         }
     }
 
-    /// Whether a queue with `bytes` more leaves the port's other queues their part of `limit`.
+    /// Returns whether the port's other queues keep their part of `limit` if this queue grows by `bytes`.
     #[inline]
     fn leaves_room(&self, queue: usize, bytes: u64, limit: u64) -> bool {
         let Some(share) = self.queue_share else { return true };
@@ -194,7 +194,8 @@ impl Port {
         own == 0 || own + bytes <= u64::from(share).saturating_mul(limit.saturating_sub(self.queued_bytes))
     }
 
-    /// Whether the start of a packet must be scheduled: a packet is queued, and no event is scheduled for it.
+    /// Returns whether the start of a packet must be scheduled: a packet is queued, and no event is scheduled
+    /// for it.
     #[inline]
     pub(crate) fn needs_wakeup(&self) -> bool {
         self.occupied != 0 && !self.wakeup_pending
@@ -219,7 +220,7 @@ impl Port {
     /// Drops packets of greater ranks until a packet of this rank fits, and returns the dropped packets. An
     /// empty result means there is no room.
     ///
-    /// More than one may have to be dropped: the greatest rank may be that of a probe, which is short, for a
+    /// Several packets may have to be dropped: the packet with the greatest rank may be a short probe for a
     /// message that has waited for a long time.
     fn evict(&mut self, rank: u32, bytes: u64, limit: u64) -> Vec<u32> {
         let mut evicted = Vec::new();
@@ -303,7 +304,7 @@ impl Port {
         self.bytes_of[self.queue_of(priority)]
     }
 
-    /// Whether the queue and the link are empty.
+    /// Returns whether the queue and the link are empty.
     #[inline]
     pub(crate) fn is_idle(&self, now: Time) -> bool {
         self.occupied == 0 && self.free_at() <= now
@@ -381,7 +382,8 @@ mod tests {
     #[test]
     fn a_queue_leaves_room_for_the_others_of_its_port() {
         let mut port = Port { queue_share: Some(3), ..port(Discipline::Strict) };
-        // A single queue gets three quarters, and the next queue three quarters of the rest.
+        // A single queue gets three quarters of the limit, and the next queue gets three quarters of the
+        // rest.
         let got = [0, 7].map(|priority| (0..400).filter(|&n| enqueue(&mut port, n, 0, priority)).count());
         assert_eq!(got, [300, 75]);
         assert_eq!(port.depart(Time::ZERO).map(|departure| departure.packet), Some(0));

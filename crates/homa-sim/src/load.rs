@@ -11,7 +11,7 @@ use rand_pcg::Pcg64;
 use crate::app::{App, HostCtx, Reply};
 use crate::payload::{mix, random_numbers};
 
-/// When a client starts RPCs.
+/// The times at which a client starts RPCs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Arrivals {
     /// Closed loop: each client keeps this many RPCs open, and starts the next when one ends.
@@ -21,7 +21,7 @@ pub enum Arrivals {
     },
     /// Each client starts RPCs as a Poisson process, independent of the completion of earlier RPCs.
     Open {
-        /// Request payload per client, in 10^9 bits per second.
+        /// Rate of request payload per client, in Gbit/s.
         gbps: f64,
     },
 }
@@ -29,7 +29,7 @@ pub enum Arrivals {
 /// Length of responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseSize {
-    /// As long as their request.
+    /// As long as the request.
     Echo,
     /// A fixed number of bytes, at least 1.
     Fixed(u32),
@@ -42,7 +42,7 @@ pub struct Load {
     pub workload: Workload,
     /// Sizes of the responses.
     pub response: ResponseSize,
-    /// When RPCs start.
+    /// Start times of the RPCs.
     pub arrivals: Arrivals,
     /// Total number of RPCs, divided evenly among the clients; `u64::MAX`: unlimited until `stop_at`.
     pub rpcs: u64,
@@ -108,13 +108,13 @@ pub struct LoadCounts {
     pub refused: BTreeMap<String, u64>,
     /// Responses with a wrong length.
     pub lengths_wrong: u64,
-    /// RPCs that were open when the host crashed, which therefore did not report an end.
+    /// RPCs that were open when the host crashed, so that their end was never reported.
     pub vanished: u64,
     /// Reported ends of RPCs that were not open: RPCs that ended twice or never started.
     pub unexpected: u64,
     /// Bytes of complete requests and responses that this host received, by interval.
     pub goodput_bytes: Vec<u64>,
-    /// Request length in bytes and nanoseconds until the response, for each RPC in order of completion.
+    /// Request length in bytes, and nanoseconds until the response, of each RPC in order of completion.
     pub rtts_ns: Vec<(u32, u64)>,
 }
 
@@ -173,7 +173,7 @@ impl RpcLoad {
         }
     }
 
-    /// Whether all RPCs of this client have started and ended.
+    /// Returns whether all RPCs of this client have started and ended.
     pub fn is_done(&self, now: Time) -> bool {
         self.open.is_empty() && (self.to_start == 0 || now >= self.load.stop_at)
     }
@@ -249,7 +249,8 @@ impl RpcLoad {
     }
 }
 
-/// Returns the name of an error without its numbers, which would make each error a separate kind.
+/// Returns the name of an error without the numbers in it. With the numbers, each error would count as a
+/// separate kind.
 fn refusal(error: &SendError) -> String {
     match error {
         SendError::LimitReached { name } => format!("LimitReached {name}"),

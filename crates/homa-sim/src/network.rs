@@ -21,7 +21,7 @@ use crate::topology::Topology;
 pub struct NetworkConfig {
     /// Seed of the run.
     pub seed: u64,
-    /// Number of hosts: 2 back to back, 1 to 2^24 at a switch.
+    /// Number of hosts: 2 if they are back to back, 1 to 2^24 at a switch.
     pub hosts: usize,
     /// Topology of the network.
     pub topology: Topology,
@@ -29,9 +29,9 @@ pub struct NetworkConfig {
     pub link: LinkConfig,
     /// The switches.
     pub switch: SwitchConfig,
-    /// Whether the hosts' cards send by priority. Otherwise they send in order, as most cards do.
+    /// Whether the hosts' cards send by priority. Otherwise they send in FIFO order, as most cards do.
     pub nic_priorities: bool,
-    /// Length of the card's queue in bytes at which a host's driver accepts no more packets from its
+    /// Length of the card's queue, in bytes, at which a host's driver stops accepting packets from its
     /// endpoint.
     pub nic_queue_bytes: u64,
     /// Delay from a packet's arrival at a host to its processing.
@@ -40,14 +40,15 @@ pub struct NetworkConfig {
     pub burst_ns: u64,
     /// Faults of the network.
     pub faults: FaultProfile,
-    /// Whether messages have payload.
+    /// Whether messages carry payload.
     pub payload: PayloadMode,
-    /// Length of the card's receive queue in packets while the host is stalled. Further packets are dropped.
+    /// Maximum length of the card's receive queue, in packets, while the host is stalled. Further packets are
+    /// dropped.
     pub receive_queue_packets: usize,
     /// The hosts' protocol settings. Each host gets its own seed and, unless `incarnation` is 0, its own
     /// incarnation.
     pub protocol: Config,
-    /// The protocol settings of each host, if they differ; empty: `protocol` applies to all hosts.
+    /// The protocol settings of each host; empty if `protocol` applies to all hosts.
     pub host_protocols: Vec<Config>,
     /// Number of steps of a host between calls of [`homa_proto::Endpoint::check`]; 0: no calls.
     pub check_every: u64,
@@ -95,8 +96,7 @@ impl World for Deployed {
     type Shared = Requests;
 }
 
-/// Lengths of the outstanding requests, by client host and ID. Servers check the lengths that they receive
-/// against them.
+/// Lengths of the outstanding requests, by client host and ID. Servers check received lengths against these.
 pub(crate) type Requests = HashMap<(u32, u64), u32>;
 
 /// An event at a host.
@@ -207,7 +207,7 @@ impl<A: App> Network<A> {
         self.run_until_done(limit, Network::is_idle)
     }
 
-    /// Whether no packet is in flight and every host is idle.
+    /// Returns whether no packet is in flight and every host is idle.
     pub fn is_idle(&self) -> bool {
         self.fabric.packets.in_flight() == 0 && self.hosts.iter().all(Host::is_idle)
     }
@@ -341,7 +341,7 @@ impl<A: App> Network<A> {
     }
 
     /// Restarts a crashed host with `incarnation` from its wall clock, which may be older than the previous
-    /// one. A host that shows no incarnation still shows none.
+    /// incarnation. A host that shows no incarnation still shows none.
     pub fn restart_as(&mut self, host: usize, incarnation: u64) {
         self.start(host, Some(incarnation));
     }
@@ -406,8 +406,8 @@ impl<A: App> Network<A> {
         self.fabric.path_limits.get(&(from as u32, to as u32)).copied()
     }
 
-    /// Adds a queue for packets to `to` with this drain rate to the driver of `from`, or removes it. Packets
-    /// in the old queue are sent.
+    /// Gives the driver of `from` a queue, with this drain rate, for packets to `to`; `None` removes that
+    /// queue. Packets in the old queue are sent.
     pub fn set_driver_queue(&mut self, from: usize, to: usize, drain: Option<Drain>) {
         let way = (from as u32, to as u32);
         let kept = self.fabric.driver_queues.get_mut(&way).map_or_else(Vec::new, DriverQueue::take_kept);
@@ -418,7 +418,7 @@ impl<A: App> Network<A> {
         kept.into_iter().for_each(|packet| self.fabric.enqueue(packet, way.0));
     }
 
-    /// Sets the faults from now on.
+    /// Sets the faults that apply from now on.
     pub fn set_faults(&mut self, faults: FaultProfile) {
         self.fabric.faults.set_profile(faults);
     }
@@ -465,7 +465,8 @@ impl<A: App> Network<A> {
         self.fabric.faults.counts
     }
 
-    /// Returns the maximum queue length at the switch before the link to this host, in bytes; 0 back to back.
+    /// Returns the maximum length, in bytes, of the queue at the switch port to this host; 0 if hosts are
+    /// back to back.
     pub fn max_queued_bytes(&self, host: usize) -> u64 {
         self.fabric.ports.get(self.hosts.len() + host).map_or(0, |port| port.max_queued_bytes)
     }
@@ -493,8 +494,8 @@ fn protocol_of(config: &NetworkConfig, host: usize) -> &Config {
     config.host_protocols.get(host).unwrap_or(&config.protocol)
 }
 
-/// Returns the protocol settings of one incarnation of a host, with the given incarnation number or, without
-/// one, a default.
+/// Returns the protocol settings of one incarnation of a host. If `incarnation` is `None`, a default
+/// incarnation number is used.
 fn host_config(config: &NetworkConfig, host: u32, life: u32, incarnation: Option<u64>) -> Config {
     let protocol = protocol_of(config, host as usize);
     let incarnation = match protocol.incarnation {

@@ -2,7 +2,7 @@
 //! acknowledgements and retransmissions are compared with the received packets and with the application's
 //! state.
 //!
-//! [`homa_proto::Endpoint::check`] proves only that a state is consistent, and a wrong decision may leave a
+//! [`homa_proto::Endpoint::check`] proves only that a state is consistent, but a wrong decision may leave a
 //! consistent state.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,24 +29,25 @@ pub(crate) struct Promises {
     granted: u32,
     /// Exclusive end of the sent bytes.
     sent: u32,
-    /// Owed bytes: those that the peer's RESENDs requested and that are not retransmitted yet.
+    /// Owed bytes: requested by the peer's RESENDs, and not retransmitted yet.
     owed: Vec<Range<u32>>,
-    /// Whether the request may have been restarted, in which case its owed bytes are not known from outside.
+    /// Whether the request may have been restarted. If so, its owed bytes are not known from outside the
+    /// endpoint.
     restarted: bool,
-    /// Whether a RESEND may have been dropped, in which case the owed bytes are not known either.
+    /// Whether a RESEND may have been dropped. If so, the owed bytes are not known either.
     unsure: bool,
-    /// The step in which a RESEND arrived when no bytes were owed.
+    /// The step in which a RESEND arrived while no bytes were owed.
     asked_in: Option<u64>,
 }
 
 impl Promises {
-    /// Whether it is certain that no bytes are owed.
+    /// Returns whether it is certain that no bytes are owed.
     pub(crate) fn is_nothing_owed(&self) -> bool {
         self.owed.is_empty() && !self.restarted && !self.unsure
     }
 
-    /// Whether bytes of a message of `length` bytes may be sent for the first time, with no retransmission
-    /// owed.
+    /// Returns whether bytes of a message of `length` bytes may be sent for the first time, with no
+    /// retransmission owed.
     pub(crate) fn may_send(&self, length: u32) -> bool {
         let may = self.unscheduled.map_or(length, |unscheduled| unscheduled.max(self.granted));
         self.sent < may.min(length) && self.is_nothing_owed()
@@ -124,7 +125,7 @@ impl Oracle {
         self.looked.insert(peer, self.step);
     }
 
-    /// Takes the counters before packets or timeouts are handled.
+    /// Records the counters before packets or timeouts are handled.
     pub(crate) fn snapshot_before(&mut self, endpoint: &Endpoint) -> Option<Before> {
         self.step += 1;
         let stats = endpoint.stats();
@@ -190,7 +191,7 @@ impl Oracle {
         if !self.on {
             return;
         }
-        // The RPCs of a lost peer end in small groups. They count as ended before that.
+        // The RPCs of a lost peer end in small groups. Here, all of them count as ended from the start.
         let ending = endpoint.poll_timeout().is_some_and(|at| at <= now);
         let wire_len = transmit.header.len() + transmit.payload.map_or(0, |range| range.len as usize);
         let Ok(packet) = wire::decode(&transmit.header, wire_len) else {
@@ -224,7 +225,7 @@ impl Oracle {
         }
     }
 
-    /// SHARE-4
+    /// SHARE-4: checks the retransmitted bytes against the peer's budget.
     fn repeats(
         &mut self,
         now: Time,
@@ -238,7 +239,7 @@ impl Oracle {
         if promises.unscheduled.is_none() || promises.restarted && range.offset == 0 {
             self.repeats.begins(now, to, data.message_length);
         }
-        // Data of a request that is restarted was not requested by RESEND.
+        // If the request was restarted, its data was not requested by a RESEND.
         if data.retransmit
             && !promises.restarted
             && let Err(violation) = self.repeats.sends(now, to, range.len, endpoint)
@@ -247,7 +248,8 @@ impl Oracle {
         }
     }
 
-    /// SHARE-5, SEND-15
+    /// SHARE-5, SEND-15: checks that retransmissions do not precede too many bytes of shorter messages, and
+    /// that the path was checked before.
     fn sends_again(
         &mut self,
         endpoint: &Endpoint,
@@ -291,7 +293,7 @@ fn find(endpoint: &Endpoint, store: &Store, peer: u32, id: u64, is_client: bool)
     store.iter().filter(names).map(|entry| entry.key).find(|&key| endpoint.rpc_id(key).is_some())
 }
 
-/// GRANT-5: no grant raises the granted but not yet received bytes above the budget.
+/// GRANT-5: checks that no grant raises the granted but not yet received bytes above the budget.
 fn check_budget(before: Before, endpoint: &Endpoint, store: &mut Store) {
     let (stats, config) = (endpoint.stats(), endpoint.config());
     let fifo = stats.fifo_grants - before.fifo_grants;
@@ -303,8 +305,8 @@ fn check_budget(before: Before, endpoint: &Endpoint, store: &mut Store) {
     }
 }
 
-/// GRANT-4: a grant extends at most one window beyond the received bytes. Bytes received since the grant was
-/// chosen only increase the limit.
+/// GRANT-4: checks that a grant extends at most one window beyond the received bytes. Bytes received since
+/// the grant was chosen only increase the limit.
 fn check_window(endpoint: &Endpoint, store: &mut Store, to: u32, packet: &Packet, grant: Grant) {
     let config = endpoint.config();
     // A FIFO grant is recognised by its priority, if no other grant has that priority.
@@ -325,7 +327,7 @@ fn check_window(endpoint: &Endpoint, store: &mut Store, to: u32, packet: &Packet
     }
 }
 
-/// ACK-6: an acknowledged RPC has ended.
+/// ACK-6: checks that an acknowledged RPC has ended.
 fn check_ack(endpoint: &Endpoint, store: &mut Store, to: u32, id: u64) {
     if let Some(key) = find(endpoint, store, to, id, true) {
         store.violation(format!("ACK-6: acknowledges RPC {id}, {key:?}, for whose response it waits"));

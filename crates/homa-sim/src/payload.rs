@@ -39,7 +39,8 @@ impl Pattern {
         Pattern(mix(mix(mix(seed) ^ u64::from(client)) ^ (id & !1 | u64::from(response))))
     }
 
-    /// One multiplication per eight bytes: a check must not cost more than the protocol itself.
+    /// Returns eight bytes of the pattern. Takes one multiplication, since a check must not cost more than
+    /// the protocol itself.
     fn word(self, index: u64) -> [u8; WORD] {
         let value = (self.0 ^ index).wrapping_mul(SPREAD);
         (value ^ (value >> 31)).to_le_bytes()

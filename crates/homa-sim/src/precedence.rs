@@ -14,8 +14,8 @@ pub(crate) struct Precedence {
 }
 
 impl Precedence {
-    /// Counts the bytes of a packet. `again`: they are retransmitted. Fails if too many retransmitted bytes
-    /// preceded a shorter message.
+    /// Counts the bytes of a packet, which are retransmitted if `again` is set. Fails if too many
+    /// retransmitted bytes preceded a shorter message.
     pub(crate) fn sends(
         &mut self,
         endpoint: &Endpoint,
@@ -40,8 +40,8 @@ impl Precedence {
     }
 }
 
-/// Returns the remaining bytes of a message that may send and is shorter than the message that retransmits
-/// `range` (SEND-4).
+/// Returns the remaining bytes of a message that may be sent and is shorter than the message of the
+/// retransmitted `range` (SEND-4).
 fn shorter_ready(endpoint: &Endpoint, store: &Store, range: PayloadRange) -> Option<u32> {
     let own = endpoint.rpc_info(range.rpc)?;
     let least_own = own.out_length - own.out_sent + range.len;

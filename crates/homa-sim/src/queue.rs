@@ -11,14 +11,14 @@ use std::collections::BinaryHeap;
 use homa_proto::Time;
 
 /// Number of slots of one nanosecond: 65 us in total, more than any delay of a packet that is not queued.
-/// With four times as many, only timers would use the additional slots, and at each slot's turn its cache
-/// line would be a miss.
+/// With four times as many, only timers would use the additional slots, and each slot would be a cache miss
+/// at its turn.
 const SLOTS: usize = WORDS * WORD_BITS;
-/// Number of words with a bit for each slot, and of words with a bit for each of those words.
+/// Number of words with one bit per slot (`WORDS`), and of words with one bit per word of those (`GROUPS`).
 const WORDS: usize = GROUPS * WORD_BITS;
 const GROUPS: usize = 16;
 const WORD_BITS: usize = u64::BITS as usize;
-/// The index that stands for no node.
+/// The index that means that there is no node.
 const NONE: u32 = u32::MAX;
 /// The time of events that never happen.
 const NEVER: u64 = Time::NEVER.as_ns();
@@ -62,7 +62,7 @@ struct Far<E> {
 }
 
 impl<E> Ord for Far<E> {
-    /// A heap returns its greatest entry first, so the earliest event compares as the greatest.
+    /// Orders the earliest event as the greatest, because a heap returns its greatest entry first.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.sequence).cmp(&(self.at, self.sequence))
     }
@@ -88,7 +88,7 @@ impl<E: Copy> Default for EventQueue<E> {
     }
 }
 
-/// Returns the position of the first set bit at or after `from`, which is less than the number of bits.
+/// Returns the position of the first set bit at or after `from`, which must be less than the number of bits.
 fn first_bit(word: u64, from: usize) -> Option<usize> {
     let rest = word >> from;
     (rest != 0).then(|| from + rest.trailing_zeros() as usize)
@@ -120,7 +120,7 @@ impl<E: Copy> EventQueue<E> {
 
     /// Adds an event. O(1) within 65 us of the last removed event, O(log n) beyond. An event earlier than the
     /// last removed one is moved to the latter's time, and an event at [`Time::NEVER`] is discarded.
-    #[inline(always)] // Otherwise events go through memory: written in pieces, read as a whole too early.
+    #[inline(always)] // Otherwise events are written to memory in pieces, and read as a whole too early.
     pub fn push(&mut self, at: Time, event: E) {
         let at = at.as_ns().max(self.now);
         self.len += 1;
@@ -244,7 +244,7 @@ impl<E: Copy> EventQueue<E> {
         self.len
     }
 
-    /// Whether there are no events.
+    /// Returns whether there are no events.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

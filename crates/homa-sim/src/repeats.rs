@@ -49,7 +49,7 @@ impl Repeats {
         let (config, stats) = (endpoint.config(), endpoint.stats());
         let payload = u64::from(config.max_packet) - DATA_HEADER_LEN as u64;
         let burst = (2 * u64::from(config.max_incoming)).max(LEAST_BURST_PACKETS * payload);
-        // A peer that was evicted starts again with a full budget.
+        // A peer that was evicted starts over with a full budget.
         let bursts = 1 + stats.peers_evicted + stats.unproven_evicted;
         let sent = self.of(now, peer);
         sent.again += u64::from(bytes);

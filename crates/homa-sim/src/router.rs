@@ -22,10 +22,10 @@ use crate::queue::EventQueue;
 pub struct RouterConfig {
     /// Costs of the router's work.
     pub costs: Costs,
-    /// Cores of the router, at least 1. Packets arrive on the first.
+    /// Cores of the router, at least 1. Packets arrive on the first core.
     pub cores: usize,
-    /// Policy that selects the forwarding core among the others; [`PolicyName::SameCore`]: the first core
-    /// does all work.
+    /// Policy that selects the forwarding core from all cores but the first. With [`PolicyName::SameCore`],
+    /// the first core does all work.
     pub policy: PolicyName,
     /// Connections in each direction, 1 to 10,000.
     pub flows: u32,
@@ -54,13 +54,13 @@ pub struct RouterReport {
     pub counts: CoreCounts,
 }
 
-/// Bytes of payload in a segment on Ethernet, with the usual timestamp option, and bytes of its packet.
+/// Payload bytes of a segment on Ethernet with the usual timestamp option, and bytes of the segment's packet.
 const SEGMENT: u32 = 1_448;
 const DATA_BYTES: u32 = 1_500;
 const ACK_BYTES: u32 = 52;
-/// Segments of a window: 64 KB, the maximum of TCP without window scaling.
+/// Window in segments: 64 KB, the maximum of TCP without window scaling.
 const WINDOW: u32 = 45;
-/// Segments of the first window (RFC 6928).
+/// Initial window in segments (RFC 6928).
 const FIRST_WINDOW: u32 = 10;
 /// Delay from the router to a host, or back.
 const WAY_NS: u64 = 50_000;
@@ -122,8 +122,8 @@ struct Connection {
 }
 
 impl RouterConfig {
-    /// Returns the configuration of the patch's router: four cores, three of which forward, and half a
-    /// minute.
+    /// Returns the configuration of the patch's router: four cores, three of which forward, and a measured
+    /// time of half a minute.
     #[must_use]
     pub fn new(policy: PolicyName, flows: u32, seed: u64) -> RouterConfig {
         RouterConfig {
@@ -347,7 +347,8 @@ impl Router {
     fn recover(&mut self, flow: u32) {
         let connection = &mut self.connections[flow as usize];
         connection.in_flight -= std::mem::take(&mut connection.lost).min(connection.in_flight);
-        // At most once per window: other losses in the window were sent before the detection.
+        // Halved at most once per window: the other lost segments of the window were sent before the
+        // detection.
         if connection.since_halved >= connection.window {
             connection.window = (connection.window / 2).max(2);
             (connection.grown, connection.since_halved) = (0, 0);

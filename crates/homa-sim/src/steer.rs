@@ -12,9 +12,9 @@ use crate::transport::{HomaConfig, TransportConfig};
 /// The load of the hosts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SteerLoad {
-    /// Poisson arrivals. The load, above 0 and at most 1, is a fraction of the hosts' capacity: of their
-    /// links, or of their cores if those are the bottleneck. Cores are assumed to share the work of RPCs
-    /// evenly and to do nothing else ([`CoresConfig::rpc_ns`]).
+    /// Poisson arrivals. The load, above 0 and at most 1, is a fraction of the hosts' capacity: the capacity
+    /// of their links, or of their cores if the cores are the bottleneck. Cores are assumed to share the work
+    /// of RPCs evenly and to do nothing else ([`CoresConfig::rpc_ns`]).
     Share(f64),
     /// A fixed number of open RPCs per host.
     Outstanding(u32),
@@ -43,7 +43,7 @@ pub struct SteerConfig {
 
 /// Results of a run. Times are in microseconds, from when a thread starts to send a request until a thread
 /// has the response, as in the benchmark of the kernel module. Requests that an overloaded sender has not
-/// started reduce the throughput instead.
+/// started are not part of the times, and reduce the throughput.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SteerReport {
     /// The policy's name.
@@ -61,23 +61,23 @@ pub struct SteerReport {
     /// Measured RPCs that had not ended at the end of the run.
     pub unfinished: u64,
     /// Maximum length of a short message: 1,499 bytes or, if fewer than a tenth of the messages are that
-    /// short, the length that a tenth of them do not exceed.
+    /// short, the 10th percentile of the lengths.
     pub short_bytes: u32,
     /// Number of completed RPCs with short messages.
     pub short_rpcs: u64,
     /// Median time of the short RPCs.
     pub short_p50_us: f64,
-    /// 99th percentile of the short RPCs.
+    /// 99th percentile of the times of the short RPCs.
     pub short_p99_us: f64,
-    /// 99.9th percentile of the short RPCs.
+    /// 99.9th percentile of the times of the short RPCs.
     pub short_p999_us: f64,
     /// Mean time of the short RPCs.
     pub short_mean_us: f64,
-    /// 99th percentile of all RPCs.
+    /// 99th percentile of the times of all RPCs.
     pub p99_us: f64,
     /// Completed RPCs per second per host, in thousands.
     pub krpcs_per_sec: f64,
-    /// Rate of message bytes that a host received, in Gbit/s.
+    /// Rate at which a host received message bytes, in Gbit/s.
     pub gbps: f64,
     /// Counters of the cores.
     pub counts: CoreCounts,
@@ -91,12 +91,12 @@ const MAX_MESSAGE: u32 = 1_000_000;
 const MAX_BYTES: f64 = 2e9;
 /// Maximum length of a short message in the kernel paper.
 const SHORT_BYTES: u32 = 1_499;
-/// Minimum warm-up: a few round trips after the initial exchanges of the hosts.
+/// Minimum warm-up: a few round trips after the hosts' initial exchanges.
 const WARM_UP_NS: u64 = 500_000;
-/// Maximum time to wait for measured RPCs: more than any takes under a sustained load, but less than a peer's
-/// timeout.
+/// Maximum time to wait for measured RPCs: more than any RPC takes under a sustained load, but less than a
+/// peer's timeout.
 const DRAIN_NS: u64 = 30_000_000;
-/// Approximate time of one RPC, used to estimate the time of many in sequence.
+/// Approximate time of one RPC, used to estimate how long many RPCs take one after the other.
 const RPC_NS: f64 = 20_000.0;
 
 /// Maximum number of measured RPCs. Each one is stored as a sample, and percentiles are computed over all

@@ -47,7 +47,7 @@ impl Coverage {
         true
     }
 
-    /// Returns the exclusive end of the contiguous bytes from the first on.
+    /// Returns the exclusive end of the bytes received without a gap.
     fn contiguous(&self) -> u32 {
         self.ranges.first().filter(|range| range.0 == 0).map_or(0, |range| range.1)
     }
@@ -314,7 +314,7 @@ fn data_sender_id(packet: RxPacket<'_>) -> u64 {
     }
 }
 
-/// The store, used as the sink for a burst's payload. The current packet identifies the RPC of a new key.
+/// The store, used as the sink for a burst's payload. If a key is new, the current packet identifies its RPC.
 pub(crate) struct PacketSink<'a> {
     pub(crate) store: &'a mut Store,
     /// The packet that the endpoint is processing: the last one that it has taken from its burst.

@@ -44,7 +44,7 @@ pub struct SwarmReport {
     pub stalls: u64,
     /// Number of clock steps.
     pub clock_steps: u64,
-    /// Number of calls from each host to each other host after the turmoil.
+    /// Number of calls made after the turmoil: one from each host to each other host.
     pub probes: u64,
     /// The endpoints' nonzero counters, summed over the last incarnation of each host.
     pub counters: BTreeMap<&'static str, u64>,
@@ -75,7 +75,7 @@ pub fn swarm(seed: u64, options: SwarmOptions) -> SwarmReport {
     let starved = starved(&network, &plan);
     end_turmoil(&mut network, &plan);
     network.run_for(PEACE_NS);
-    // Narrow paths stay narrow, and one direction may stay dead. Calls over them must end nevertheless.
+    // Narrow paths stay narrow, and one direction may stay dead. Calls over these paths must still end.
     let mut problems = await_call_ends(&mut network, &plan);
     if let Some((from, to)) = plan.adversity.dead {
         network.set_blocked(from, to, false);
@@ -134,12 +134,12 @@ fn await_call_ends(network: &mut Network<Anything>, plan: &Plan) -> Vec<String> 
     stuck.take(SHOWN_PACKETS).collect()
 }
 
-/// Despite a hostile peer, at least one in this many honest calls must be answered, or one in this many of
-/// those that are answered without the hostile peer. The check needs a minimum number of calls.
+/// Despite a hostile peer, at least one honest call in this many must be answered, or at least one in this
+/// many of the calls that are answered without the hostile peer. The check needs a minimum number of calls.
 const STARVED_PART: u64 = 4;
 const ENOUGH_CALLS: u64 = 40;
 
-/// SHARE-2: without other faults, a single hostile peer must not starve any client's calls.
+/// SHARE-2: checks that, without other faults, a single hostile peer does not starve any client's calls.
 fn starved(network: &Network<Anything>, plan: &Plan) -> Option<String> {
     let hostile = plan.hostile.filter(|_| plan.weather == Weather::Fair)?;
     let sum = |of: fn(&Anything) -> u64| network.hosts().iter().map(|host| of(host.app())).sum::<u64>();
@@ -162,8 +162,8 @@ fn starved(network: &Network<Anything>, plan: &Plan) -> Option<String> {
     })
 }
 
-/// SHARE-12: without other faults, a flood from one prefix must not prevent service to an unverified peer in
-/// another prefix.
+/// SHARE-12: checks that, without other faults, a flood from one prefix does not prevent service to an
+/// unverified peer in another prefix.
 fn check_unverified_served(network: &Network<Anything>, plan: &Plan, mishaps: Mishaps) -> Option<String> {
     plan.hostile.filter(|&hostile| hostile == Hostile::Prefix && plan.weather == Weather::Fair)?;
     let served = |network: &Network<Anything>| -> u64 {
@@ -201,7 +201,7 @@ fn settle(network: &mut Network<Anything>) {
 }
 
 /// Checks whether each host reaches every other host as in a new network. State learned during the turmoil
-/// must not prevent it.
+/// must not prevent this.
 fn probe_all(network: &mut Network<Anything>, plan: &Plan) -> (u64, Vec<String>) {
     let hosts = plan.network.hosts;
     let (mut probes, mut problems) = (0, Vec::new());
@@ -209,8 +209,7 @@ fn probe_all(network: &mut Network<Anything>, plan: &Plan) -> (u64, Vec<String>)
         if from == to {
             continue;
         }
-        // The maximum time that a host may remember a peer: its finished IDs, and which of two incarnations
-        // is later.
+        // Maximum time that a host remembers a peer's finished IDs, and which of two incarnations is later.
         network.run_for(2 * plan.lifetime_ns());
         network.act(to, |app, host| app.serve(host));
         network.set_capture(true);
@@ -294,7 +293,7 @@ fn report(network: &Network<Anything>, plan: &Plan, options: SwarmOptions, misha
     if report.started != report.answered + failed + report.vanished {
         problems.push("RPCs started are not those that ended".to_owned());
     }
-    // One of our clients is notified at once of a request that its server aborts. Other clients may time out
+    // Our clients are notified immediately when a server aborts their request. Other clients may time out
     // instead.
     let lost = report.failed.get("ResponseLost").copied().unwrap_or_default() + unheard;
     if plan.weather != Weather::Storm && lost > given_up {

@@ -86,7 +86,7 @@ impl SwitchTraces {
     }
 }
 
-/// Returns the name of the switch port with this number: that of the device at the other end of the link.
+/// Returns the name of the switch port with this number: the name of the device at the other end of its link.
 fn name_of(routes: &Routes, port: u32, number: usize) -> String {
     match (routes.host_behind(port), routes.tier(port)) {
         (Some(host), _) => format!("host-{host}"),

@@ -74,15 +74,15 @@ pub(crate) enum Tier {
     ToLeaf,
 }
 
-/// The numbered ports of a topology. In order: the hosts' uplinks by host, the downlinks by host, each leaf's
-/// ports to the spines, each spine's ports to the leaves.
+/// The numbered ports of a topology. The order is: uplinks by host, downlinks by host, each leaf's ports to
+/// the spines, each spine's ports to the leaves.
 #[derive(Clone, Debug)]
 pub(crate) struct Routes {
     topology: Topology,
     hosts: u32,
     racks: u32,
     spines: u32,
-    /// Rack of each host. A division for every hop would be a tenth of the hop's cost.
+    /// Rack of each host. Stored, since a division for every hop would be a tenth of the hop's cost.
     rack_of: Box<[u32]>,
     /// Destination of each port's link, with everything that a hop needs.
     ways: Box<[Way]>,

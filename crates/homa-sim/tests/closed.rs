@@ -16,7 +16,7 @@ const OVERHEAD: u32 = 66;
 const PACKET: u32 = 1_472;
 
 /// Returns a rack of slow links as built by `homa rack`, on which every host has 16 open RPCs of W4. A port
-/// queues this many full packets.
+/// queues up to `port_packets` full packets.
 fn rack(hosts: usize, mbps: u64, port_packets: u64) -> ClusterConfig {
     let header = DATA_HEADER_LEN as u32;
     let workload = Workload::named("w4").unwrap().truncated(1_000_000).unwrap();
@@ -50,7 +50,8 @@ fn run(transport: &TransportConfig, cluster: &ClusterConfig) -> ClusterReport {
     transport.run(cluster.clone(), &mut |_| ControlFlow::Continue(()))
 }
 
-/// Runs Homa with this many granted packets, or with as many as the settings for this link and port permit.
+/// Runs Homa with this many granted packets or, if `granted` is `None`, with as many as the settings for this
+/// link and port permit.
 fn homa(cluster: &ClusterConfig, granted: Option<u32>) -> ClusterReport {
     let Buffer::Ports { bytes } = cluster.switch.buffer else { panic!("a port has bytes of its own") };
     let mbps = (cluster.link.rate_bps / 1_000_000) as u32;

@@ -82,7 +82,7 @@ fn lost_requests_to_a_slow_kernel_are_found_after_the_interval_while_losses_go_o
         let report = calls_to_slow(kernel, 1, 20);
         let (lost, undisturbed) = (report.request_lost, report.undisturbed);
         assert!(lost.calls > 20, "{report:#?}");
-        // The interval of 5 ms, ticks, and one more lost packet. The first loss is detected later.
+        // The interval of 5 ms, plus ticks and one more lost packet. The first loss is detected later.
         let found_ns = lost.mean_ns() - undisturbed.mean_ns();
         assert!(found_ns < 7_000_000, "{kernel:?}: {found_ns} ns");
     }

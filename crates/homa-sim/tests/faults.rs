@@ -1,4 +1,4 @@
-//! A short form of `examples/faults.rs`: loss, duplication and reordering, for several seeds.
+//! A short version of `examples/faults.rs`: loss, duplication and reordering, for several seeds.
 
 use super::common::{Peer, call, config, network, settle};
 use homa_proto::{MS, SEC};
@@ -48,8 +48,8 @@ fn corrupted_packets_break_nothing_and_leave_nothing() {
     let faults = FaultProfile { corruption: 0.05, ..FaultProfile::uniform(0.02) };
     for seed in 0..5 {
         let report = run(seed, faults.clone(), &Workload::named("w2").unwrap(), 1_000, 1);
-        // Payload is not checked, and a packet may have turned into one of another RPC. But all RPCs must
-        // end.
+        // Payload is not checked, and a packet may have turned into a packet of another RPC, but all RPCs
+        // must end.
         assert!(report.idle, "{report} {:?}", report.leftovers);
         assert_eq!((report.unfinished, report.stored_rpcs, report.unexpected), (0, 0, 0), "{report}");
         assert!(report.faults.corrupted > 0);

@@ -18,7 +18,7 @@ const FORGED: usize = 1_000;
 const CALL_EVERY_NS: u64 = 20 * US;
 const CALLS: u64 = 2_000;
 
-/// Limits that the flood reaches within milliseconds.
+/// Returns settings with limits that the flood reaches within milliseconds.
 fn protocol(base: Config) -> Config {
     Config {
         max_rpcs: 6_000,
@@ -41,7 +41,7 @@ fn data(length: u32, offset: u32) -> Body {
     })
 }
 
-/// Makes a forged packet, and its source address. `known` is the client's ID of an RPC of another host.
+/// Returns a forged packet and its source address. `known` is the client's ID of an RPC of another host.
 fn forge(rng: &mut Pcg64, known: u64) -> (usize, Vec<u8>) {
     let stranger = rng.random_range(FORGED..1 << 23);
     let client = rng.random_range(CLIENTS);

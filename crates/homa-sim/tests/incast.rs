@@ -11,7 +11,8 @@ fn run(incast: &Incast) -> IncastReport {
     report
 }
 
-/// Checks for 2 x the ideal without a storm of RESENDs when cold, and for 1.3 x without drops when warm.
+/// Checks that a cold round takes at most 2 times the ideal, without a storm of RESENDs, and a warm round at
+/// most 1.3 times the ideal, without drops.
 fn assert_tamed(incast: &Incast) {
     let report = run(incast);
     assert!(report.ratio(0) <= 2.0, "cold:\n{report}");
@@ -44,8 +45,8 @@ fn short_requests_that_were_all_unscheduled_are_limited_the_next_time() {
     }
 }
 
-// INCAST-6: there are more senders than the buffer has room for packets, so that from some senders no packet
-// arrives.
+// INCAST-6: there are more senders than the buffer has room for packets, so no packet arrives from some
+// senders.
 #[test]
 fn senders_of_which_nothing_arrived_do_not_fill_the_queue_again() {
     let report = run(&Incast { rounds: 2, senders: 300, ..Incast::new(1, IncastKind::Requests) });

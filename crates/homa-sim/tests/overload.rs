@@ -42,8 +42,8 @@ fn two_clients_with_hundreds_of_throttled_short_rpcs_do_not_collapse() {
     assert!(peak * 100 >= most * 90, "the best interval has {peak} of {most} bytes");
 }
 
-/// Returns the mean goodput of the second half of 200 ms, in bytes per interval, if two clients together
-/// offer this percentage of the link's capacity, with ShortLong.
+/// Returns the mean goodput in the second half of a run of 200 ms, in bytes per interval. Two clients
+/// together offer this percentage of the link's capacity, with the workload ShortLong.
 fn shortlong_goodput(percent: u32) -> u64 {
     let load = Load {
         clients: 0..2,

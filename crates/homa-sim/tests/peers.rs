@@ -304,8 +304,8 @@ fn report(network: &mut Network<Peer>, host: usize, about: usize, report: Unreac
     });
 }
 
-/// Starts RPCs from the first host to the second, and returns those that failed when the network made this
-/// report.
+/// Starts RPCs from the first host to the second, reports the second host as unreachable in this way, and
+/// returns the RPCs that failed.
 fn failed_after(config: NetworkConfig, told: fn(Option<u64>) -> Unreachable) -> Vec<(u64, RpcError)> {
     let mut network = network(config);
     network.run_for(MS);

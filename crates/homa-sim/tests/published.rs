@@ -265,8 +265,8 @@ const HOMA: Tolerance = Tolerance { p50: 0.1, p99: 0.2, or_better: true };
 /// are never below 1.
 const OTHERS: Tolerance = Tolerance { p50: 0.15, p99: 0.25, or_better: false };
 
-/// The short form: a bin has too few messages for an exact P99, the run does not wait for the longest
-/// messages, and the network is not full.
+/// A short version of the comparison: a bin has too few messages for an exact P99, the run does not wait for
+/// the longest messages, and the network is not full.
 #[test]
 fn w4_is_about_as_published() {
     let tolerance = Tolerance { p50: 0.15, p99: 0.4, ..HOMA };

@@ -5,8 +5,8 @@ use homa_proto::{Config, PeerInfo, SEC, Time};
 use homa_sim::{Load, NetworkConfig, PayloadMode, Simulation, SimulationConfig, Topology, host_address};
 use homa_workload::Workload;
 
-/// Returns a client's state of its server after a few messages that need grants, over links with this rate
-/// and propagation delay.
+/// Returns a client's information about its server after a few messages that need grants, over links with
+/// this rate and propagation delay.
 fn measured(link_mbps: u32, propagation_ns: u64) -> (PeerInfo, Config) {
     let mut network = NetworkConfig::new(1, 2);
     network.topology = Topology::Switch { delay_ns: 250 };

@@ -77,8 +77,8 @@ fn at_most_max_overcommit_messages_are_granted_to() {
     for degree in [1, 2, 4] {
         let mut config = config(1, 13);
         config.protocol.max_overcommit = degree;
-        // Few enough unscheduled bytes that no sender is limited, which would leave only half of the budget
-        // for grants.
+        // So few unscheduled bytes that no sender is limited. A limit would leave only half of the budget for
+        // grants.
         config.protocol.unsched_bytes = 10_000;
         config.protocol.grant_fifo_fraction = 0;
         config.link.queue_bytes = 10_000_000;
@@ -158,8 +158,8 @@ fn granted_and_not_received_bytes_stay_within_max_incoming() {
         call(&mut network, from, 0, from as u64, 500_000);
     }
     settle(&mut network, SEC);
-    // Bytes that host 0 has granted, and bytes received of each message. Unscheduled bytes count from the
-    // first packet on.
+    // Bytes granted by host 0, and bytes received of each message. Unscheduled bytes count from the first
+    // packet on.
     let (mut granted, mut received) = (BTreeMap::<u64, u64>::new(), BTreeMap::<u64, u64>::new());
     for seen in network.captured() {
         let Some(packet) = seen.packet else { continue };
@@ -222,7 +222,8 @@ fn senders_that_fell_silent_do_not_hold_up_the_grants_of_others() {
     config.check_every = 10;
     config.protocol.grant_fifo_fraction = 0;
     let mut network = network(config);
-    // As many messages as may have grants are started and then cut off. They are the shorter ones.
+    // Starts as many messages as may have grants at a time, and then blocks their senders. These messages are
+    // shorter than the later one.
     for from in 1..9 {
         call(&mut network, from, 0, from as u64, 200_000);
     }

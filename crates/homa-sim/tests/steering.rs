@@ -31,8 +31,8 @@ fn loaded(policy: PolicyName, name: &str, load: f64, rpcs: u64) -> SteerConfig {
     SteerConfig { rpcs, seed: SEED, ..SteerConfig::new(workload(name), SteerLoad::Share(load), cores) }
 }
 
-/// RPCs of 100 bytes between two hosts with a low load and threads that do not poll, as in versions without
-/// polling.
+/// Returns a run with RPCs of 100 bytes between two hosts, a low load, and threads that do not poll, as in
+/// versions without polling.
 fn idle(wake_order: WakeOrder, server_threads: usize) -> SteerConfig {
     let base = CoresConfig::x86(CORES, SameCore);
     let cores = CoresConfig { wake_order, server_threads, client_threads: 1, poll_ns: 0, ..base };
@@ -45,7 +45,8 @@ fn idle(wake_order: WakeOrder, server_threads: usize) -> SteerConfig {
     }
 }
 
-/// Published: 20 to 35 % less (notes of the kernel module, July 2020). The simulated gain is larger.
+/// Published: a tail that is 20 to 35 % shorter (notes of the kernel module, July 2020). The simulated gain
+/// is larger.
 #[test]
 fn gen2_shortens_the_tail_of_short_messages_among_long_ones() {
     let [hash, gen2] = [RssHash, Gen2].map(|policy| run(&loaded(policy, "w4", 0.5, 5_000)));
@@ -72,8 +73,8 @@ fn bypass_harms_where_the_cores_that_receive_have_none() {
     assert!(bypass.short_p50_us > hash.short_p50_us && bypass.gbps < hash.gbps);
 }
 
-/// Published: 200 to 500 ns at low loads (notes of the kernel module, 2019), with a pool of threads larger
-/// than the load needs.
+/// Published: a gain of 200 to 500 ns at low loads (notes of the kernel module, 2019), with a pool of threads
+/// larger than the load needs.
 #[test]
 fn waking_the_last_to_sleep_saves_as_much_as_published() {
     let [lifo, fifo] = [WakeOrder::Lifo, WakeOrder::Fifo].map(|order| run(&idle(order, 18)));
@@ -98,8 +99,8 @@ fn without_steering_one_core_limits_a_host() {
     assert!(steered.krpcs_per_sec > 1.5 * alone.krpcs_per_sec);
 }
 
-/// Published: +41 % for one connection in each direction, and nothing from 24 to 32 connections. The
-/// direction is reproduced, but the gain is largest with two connections, which are therefore tested.
+/// Published: a gain of 41 % with one connection in each direction, and none with 24 to 32 connections. The
+/// simulation shows the same trend, but its gain is largest with two connections, which are therefore tested.
 #[test]
 fn sparse_gains_with_few_connections_and_nothing_with_many() {
     let mbps = |policy, flows| {

@@ -1,4 +1,4 @@
-//! The short form of `examples/swarm.rs`: a few seeds with all faults.
+//! A short version of `examples/swarm.rs`: a few seeds with all faults.
 
 use homa_sim::{SwarmOptions, swarm};
 

@@ -41,7 +41,7 @@ fn short_messages_do_not_wait_behind_long_ones_at_eighty_percent_load() {
         let mut shorter_half: Vec<u64> = rtts[..rtts.len() / 2].iter().map(|&(_, rtt_ns)| rtt_ns).collect();
         shorter_half.sort_unstable();
         let (least, p99) = (shorter_half[0], shorter_half[shorter_half.len() * 99 / 100]);
-        // The pacer permits waiting twice behind a NIC backlog of 5 us. A single long message ahead would
+        // The pacer lets a packet wait twice behind a NIC backlog of 5 us. A single long message ahead would
         // cost a millisecond.
         assert!(p99 < 3 * least, "{name}: {p99} ns at P99, {least} ns at best");
     }

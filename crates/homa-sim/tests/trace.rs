@@ -27,7 +27,7 @@ fn an_rpc_shows_in_its_hosts_traces_at_virtual_times() {
     assert!(dump.records.windows(2).all(|pair| pair[0].time <= pair[1].time));
 }
 
-/// Two racks of two hosts with a spine, with traces of `records` records.
+/// Runs two racks of two hosts with a spine, with traces of `records` records.
 fn racks(records: usize) -> ClusterReport {
     let workload = Workload::named("w2").unwrap().truncated(20_000).unwrap();
     let mut cluster = ClusterConfig::sigcomm18(workload, 0.5, 7);
@@ -58,7 +58,7 @@ fn switches_record_each_packet_on_its_way_and_change_nothing() {
         for left in of(EventKind::SwitchLeft) {
             hops += 1;
             assert!(dump.node.others.contains_key(&left.place.port()));
-            // Of several equal packets, such as grants, the first: they share a queue.
+            // If there are several equal packets, such as grants, take the first: they share a queue.
             let came = entered.get_mut(&key(left)).and_then(VecDeque::pop_front).expect("it entered");
             // 10 Gbit/s to hosts, 40 Gbit/s between switches.
             let name = &dump.node.others[&left.place.port()];
@@ -89,7 +89,7 @@ fn applications_and_peers_are_in_the_traces_of_simulated_hosts() {
     assert_eq!(count(EventKind::AppReceive, 0), count(EventKind::MessageComplete, 0));
     assert_eq!(count(EventKind::AppSend, 1), count(EventKind::AppReceive, 0));
     assert_eq!(count(EventKind::AppReceive, 1), count(EventKind::MessageComplete, 1));
-    // The load continues after the measured time, which the report covers.
+    // The load continues after the measured time, and the report covers only the measured time.
     assert!(report.started > 1_000 && count(EventKind::AppSend, 0) >= report.started);
     assert!(report.delivered > 1_000 && count(EventKind::AppReceive, 1) >= report.delivered);
     for dump in &dumps {

@@ -9,7 +9,7 @@ use homa_sim::{
 };
 use homa_workload::Workload;
 
-/// Two racks of four hosts, with two spines.
+/// Returns a cluster of two racks of four hosts, with two spines.
 fn cluster(workload: Workload, load: f64) -> ClusterConfig {
     let mut cluster = ClusterConfig::sigcomm18(workload, load, 7);
     cluster.hosts = 8;
@@ -81,8 +81,8 @@ fn every_message_arrives_though_packets_are_lost() {
 fn an_incast_ends() {
     for name in TransportConfig::NAMES {
         let mut cluster = cluster(Workload::fixed(20_000).unwrap(), 0.5);
-        // New connections begin with 10 packets each, whatever earlier rounds lost, so TCP's rounds of 5 ms
-        // would overlap.
+        // New connections begin with 10 packets each, regardless of losses in earlier rounds, so TCP's rounds
+        // of 5 ms would overlap.
         let interval_ns = if matches!(*name, "tcp" | "dctcp") { 500 * MS } else { 5 * MS };
         cluster.traffic = Traffic::Incast { senders: 50, interval_ns };
         cluster.warm_up_ns = 0;
@@ -93,7 +93,7 @@ fn an_incast_ends() {
     }
 }
 
-/// Messages of one length in an empty network.
+/// Returns a cluster with messages of one length in an otherwise empty network.
 fn lone(length: u32) -> ClusterConfig {
     let mut cluster = cluster(Workload::fixed(length).unwrap(), 0.5);
     cluster.traffic = Traffic::Incast { senders: 1, interval_ns: 5 * MS };
@@ -102,7 +102,7 @@ fn lone(length: u32) -> ClusterConfig {
     cluster
 }
 
-/// Returns the slowdown of such messages.
+/// Returns the mean slowdown of messages of this length in an otherwise empty network.
 fn lone_slowdown(name: &str, length: u32) -> f64 {
     let report = run(name, &lone(length));
     assert_all_delivered(&report);
@@ -123,13 +123,13 @@ fn a_message_alone_takes_the_least_time() {
     }
 }
 
-/// Returns the P99 slowdown of the messages up to the end of a bin.
+/// Returns the highest P99 slowdown of the bins that end at or below `max_bytes`.
 fn worst_p99_up_to(report: &ClusterReport, max_bytes: u32) -> f64 {
     let short = report.bins.iter().filter(|bin| bin.max_bytes <= max_bytes);
     short.map(|bin| bin.slowdown_p99).fold(0.0, f64::max)
 }
 
-/// Returns the mean slowdown of the messages up to the end of a bin.
+/// Returns the mean slowdown of the messages in bins that end at or below `max_bytes`.
 fn mean_up_to(report: &ClusterReport, max_bytes: u32) -> f64 {
     let short: Vec<_> = report.bins.iter().filter(|bin| bin.max_bytes <= max_bytes).collect();
     let sum: f64 = short.iter().map(|bin| bin.slowdown_mean * bin.count as f64).sum();
@@ -167,7 +167,8 @@ fn the_oracle_is_ahead_of_every_transport() {
     }
 }
 
-/// An arrival less than a packet's time ago does not delay the oracle, as it would any transport's card.
+/// A message that arrived less than one packet time earlier does not delay the oracle. It would delay any
+/// transport, at the card.
 #[test]
 fn short_messages_of_the_oracle_wait_for_nothing() {
     let mut cluster = cluster(Workload::named("w4").unwrap(), 0.8);
@@ -176,7 +177,7 @@ fn short_messages_of_the_oracle_wait_for_nothing() {
     assert!(short.slowdown_p50 < 1.001 && short.slowdown_p99 < 1.1, "{short:?}");
 }
 
-/// Long messages that arrive at a host at the same time all have one round trip of data in its queue, and
+/// If long messages arrive at a host at the same time, its queue holds one round trip of data of each, and
 /// nothing overtakes them.
 #[test]
 fn basic_queues_more_than_homa_and_fifo_keeps_short_messages_behind_long_ones() {

@@ -31,7 +31,8 @@ const QUEUE_MAX: u32 = 16_384;
 pub enum AttachLifetime {
     /// Until the program is detached, or the device is removed.
     Device,
-    /// At most as long as the [`Steering`], and therefore the process, lives, however the process ends.
+    /// Until the [`Steering`] is dropped or the process ends, however it ends, if the program is not detached
+    /// earlier.
     Process,
 }
 
@@ -46,7 +47,7 @@ pub struct Steering {
 }
 
 impl Steering {
-    /// Whether the program runs in the device's driver, on all devices.
+    /// Returns whether the program runs in the device's driver, on all devices.
     #[must_use]
     pub fn is_native(&self) -> bool {
         self.native
@@ -60,8 +61,8 @@ impl Steering {
         self.devices.iter().find(lost).map(|device| device.name.as_str())
     }
 
-    /// Returns the offline cores in ascending order. Their packets are not lost: the kernel lets another core
-    /// do each one's work.
+    /// Returns the offline cores in ascending order. Their packets are not lost: the kernel lets other cores
+    /// do their work.
     #[must_use]
     pub fn offline(&self) -> Vec<Core> {
         let online = online_cores();
@@ -146,8 +147,8 @@ pub(crate) fn online_cores() -> Option<String> {
     Some(online.trim().to_owned())
 }
 
-/// Whether a core is online, according to a list in the kernel's format. Without a list this is unknown, and
-/// the result is true.
+/// Returns whether a core is online, according to a list in the kernel's format. Without a list this is
+/// unknown, and the result is true.
 pub(crate) fn is_online(online: Option<&str>, core: Core) -> bool {
     let Some(list) = online else { return true };
     list.split(',').any(|part| {

@@ -4,7 +4,7 @@ use homa_bpf::attach::XdpMode;
 use homa_steer::batch::{BatchCap, GAP_NS};
 use homa_steer::{Cores, PolicyName, Settings};
 
-/// Policies that need only the information available to a program at a device.
+/// Policies that need only the information available to a program on a device.
 pub const IN_KERNEL: [PolicyName; 4] =
     [PolicyName::RssHash, PolicyName::Sparse, PolicyName::HomaHash, PolicyName::Gen2];
 

@@ -92,8 +92,9 @@ pub(crate) fn taken(device: &NamedInterface) -> SteeringError {
     SteeringError::ProgramAttached { name, program, remedy }
 }
 
-/// Whether the kernel's own packet steering (RPS) is on for a device of this thread's network namespace,
-/// according to /sys. If /sys is mounted for another namespace, this is unknown, and the result is false.
+/// Returns whether the kernel's own packet steering (RPS) is on for a device of this thread's network
+/// namespace, according to /sys. If /sys is mounted for another namespace, this is unknown, and the result is
+/// false.
 #[must_use]
 pub fn kernel_steers(name: &str) -> bool {
     let directory = std::path::Path::new("/sys/class/net").join(name);
@@ -107,7 +108,7 @@ pub fn kernel_steers(name: &str) -> bool {
     masks.into_iter().any(|mask| names_a_core(&mask))
 }
 
-/// Whether a mask has a set bit. The kernel writes masks as hexadecimal words separated by commas.
+/// Returns whether a mask has a set bit. The kernel writes masks as hexadecimal words separated by commas.
 fn names_a_core(mask: &str) -> bool {
     mask.trim().chars().any(|digit| !matches!(digit, '0' | ','))
 }

@@ -10,7 +10,7 @@ use crate::config::{Filter, IN_KERNEL};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SteeringError {
-    /// There is no device of this name.
+    /// There is no device with this name.
     #[error("there is no interface {name}: choose one of {}", .have.join(", "))]
     NoSuchDevice {
         /// The name.
@@ -27,7 +27,7 @@ pub enum SteeringError {
     /// No device was named.
     #[error("no device is named: name a device")]
     NoDevice,
-    /// The policy needs information that a program at a device does not have.
+    /// The policy needs information that a program on a device does not have.
     #[error(
         "{policy} needs the loads of the cores, which a device does not know: choose one of {}",
         IN_KERNEL.map(|policy| policy.entry().name).join(", ")
@@ -66,7 +66,7 @@ pub enum SteeringError {
         /// The device.
         name: String,
     },
-    /// The kernel does not support programs at devices, or maps of cores.
+    /// The kernel does not support programs on devices, or maps of cores.
     #[error(
         "steering packets of {name} needs XDP and CPUMAP: use Linux 5.15 or later with CONFIG_BPF_SYSCALL"
     )]
@@ -114,7 +114,7 @@ pub enum SteeringError {
         /// The device.
         name: String,
     },
-    /// The policy cannot be made.
+    /// The policy cannot be created.
     #[error(transparent)]
     Policy(#[from] SteerError),
     /// Any other error.

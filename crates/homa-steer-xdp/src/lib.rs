@@ -1,7 +1,7 @@
 //! Steers received packets across cores with a program that a device runs on each frame (XDP), without a
 //! kernel patch.
 //!
-//! The policies are those of `homa-steer` that need only the information available to a program at a device
+//! The policies are those of `homa-steer` that need only the information available to a program on a device
 //! ([`IN_KERNEL`]). A frame for another core is handed over through a map of cores (CPUMAP), and the kernel
 //! processes it there. A frame for the core on which it arrived is processed immediately.
 //!

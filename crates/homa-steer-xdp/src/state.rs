@@ -46,7 +46,7 @@ pub(crate) mod core_state {
     pub(crate) const NEXT: usize = 16;
     /// Position in its batch of the last packet whose exact time was read.
     pub(crate) const READ_AT: usize = 20;
-    /// The coarse clock when a packet last arrived.
+    /// The reading of the coarse clock when a packet last arrived.
     pub(crate) const TICK: usize = 24;
     /// Distance from one core's state to the next, also in the table at [`super::shared_state::LAST_SENT`].
     pub(crate) const BYTES: usize = super::LINE;

@@ -24,7 +24,7 @@ pub struct CoreStatus {
     pub is_online: bool,
     /// Packets for this core, handed over or not.
     pub packets: u64,
-    /// The part of `packets` that was handed over from another core of arrival.
+    /// The part of `packets` that arrived on another core and was handed over.
     pub handed_over: u64,
     /// The part of `handed_over` that never arrived, because too many packets were queued. While packets
     /// arrive without a pause, this includes the few in transit.

@@ -108,7 +108,7 @@ impl LoadedProgram {
     }
 }
 
-/// The library, given only the information that a program at a device has.
+/// The library, given only the information that a program on a device has.
 struct LibraryPolicy {
     policy: Box<dyn Policy>,
     arrivals: Arrivals,
@@ -159,7 +159,7 @@ struct Frame {
 const SEED: u32 = 0x1234_5678;
 const HOMA_PORT: u16 = 4_000;
 
-/// Makes Ethernet addresses, and the tags of up to two VLANs.
+/// Generates Ethernet addresses, and the tags of up to two VLANs.
 fn any_head(rng: &mut Pcg64Mcg) -> Vec<u8> {
     const TAGS: [&[u16]; 6] = [&[], &[], &[0x8100], &[0x88a8], &[0x88a8, 0x8100], &[0x8100, 0x8100]];
     let mut bytes = vec![2; 12];
@@ -170,7 +170,7 @@ fn any_head(rng: &mut Pcg64Mcg) -> Vec<u8> {
     bytes
 }
 
-/// Makes a random IP frame of one of these protocols, with and without VLAN tags, options, fragments and
+/// Creates a random IP frame of one of these protocols, with and without VLAN tags, options, fragments and
 /// missing ends.
 fn any_frame(rng: &mut Pcg64Mcg) -> Frame {
     let protocol = [6, 17, 146, 1, 47][rng.random_range(0..5)];

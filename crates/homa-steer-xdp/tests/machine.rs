@@ -194,7 +194,7 @@ fn what_cannot_be_is_refused_and_nothing_is_attached() {
 /// kernel removed from received frames.
 fn packet_socket(device: &str) -> OwnedFd {
     let device = CString::new(device).unwrap();
-    // SAFETY: the name is a C string that lives through the call.
+    // SAFETY: the name is a C string that outlives the call.
     let index = unsafe { libc::if_nametoindex(device.as_ptr()) };
     let protocol = (libc::ETH_P_ALL as u16).to_be();
     // SAFETY: the call takes numbers and no pointers.
@@ -206,7 +206,7 @@ fn packet_socket(device: &str) -> OwnedFd {
     let mut at: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     (at.sll_family, at.sll_protocol, at.sll_ifindex) = (libc::AF_PACKET as u16, protocol, index as i32);
     let bytes = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-    // SAFETY: `at` has `bytes` bytes and lives through the call.
+    // SAFETY: `at` has `bytes` bytes and outlives the call.
     assert_eq!(unsafe { libc::bind(socket.as_raw_fd(), (&raw const at).cast(), bytes) }, 0);
     let (yes, wait) = (1_i32, libc::timeval { tv_sec: PATIENCE.as_secs() as libc::time_t, tv_usec: 0 });
     let options: [(_, _, *const libc::c_void, _); 2] = [
@@ -214,7 +214,7 @@ fn packet_socket(device: &str) -> OwnedFd {
         (libc::SOL_SOCKET, libc::SO_RCVTIMEO, (&raw const wait).cast(), size_of::<libc::timeval>()),
     ];
     for (level, option, value, bytes) in options {
-        // SAFETY: each value has its length in `bytes`, and lives through the call.
+        // SAFETY: each value has its length in `bytes`, and outlives the call.
         let set = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value, bytes as u32) };
         assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
     }
@@ -222,7 +222,7 @@ fn packet_socket(device: &str) -> OwnedFd {
 }
 
 fn send_frame(socket: &OwnedFd, frame: &[u8]) {
-    // SAFETY: pointer and length are those of `frame`, which lives through the call.
+    // SAFETY: pointer and length are those of `frame`, which outlives the call.
     let sent = unsafe { libc::send(socket.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
     assert_eq!(sent, frame.len() as isize, "{}", std::io::Error::last_os_error());
 }
@@ -236,7 +236,7 @@ fn next_frame(socket: &OwnedFd) -> (Vec<u8>, Option<(u16, u16)>) {
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
     (message.msg_control, message.msg_controllen) = (control.as_mut_ptr().cast(), ROOM as _);
-    // SAFETY: the header's pointers refer to local buffers of the given lengths, which live through the call.
+    // SAFETY: the header's pointers refer to local buffers of the given lengths, which outlive the call.
     let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, 0) };
     assert!(length > 0, "{}", std::io::Error::last_os_error());
     frame.truncate(length as usize);
@@ -252,7 +252,7 @@ fn next_frame(socket: &OwnedFd) -> (Vec<u8>, Option<(u16, u16)>) {
     (frame, tagged.map(|aux| (aux.tp_vlan_tpid, aux.tp_vlan_tci)))
 }
 
-/// Makes a UDP datagram with a flow and a number, after these VLAN tags.
+/// Creates a UDP datagram with a flow and a number, after these VLAN tags.
 fn tagged_frame(tags: &[(u16, u16)], flow: u8, number: u32) -> Vec<u8> {
     let mut frame = [0xff; 12].to_vec();
     for (kind, value) in tags {

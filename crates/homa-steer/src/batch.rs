@@ -1,4 +1,4 @@
-//! Batches: packets that a core takes from a device together, and their maximum number.
+//! Batches of packets that a core takes from a device together, and the maximum size of a batch.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,8 +11,8 @@ use crate::error::SteerError;
 pub struct Batch {
     /// Number of packets of the batch before this one.
     pub position: u32,
-    /// Number of packets in the batch; greater than the position. A caller that does not know of later
-    /// packets passes the number so far.
+    /// Number of packets in the batch; greater than the position. A caller that does not know whether more
+    /// packets follow passes the number so far.
     pub size: u32,
 }
 
@@ -20,7 +20,7 @@ impl Batch {
     /// A packet that arrived alone, which shows that the core taking packets from the device is not busy.
     pub const LONE: Batch = Batch { position: 0, size: 1 };
 
-    /// Whether the packet arrived alone.
+    /// Returns whether the packet arrived alone.
     #[must_use]
     pub fn is_lone(self) -> bool {
         self.size == 1
@@ -29,8 +29,8 @@ impl Batch {
 
 /// Maximum number of packets that a core takes from a device before it hands them on.
 ///
-/// The published notes on Homa in Linux found larger batches better up to 10 to 20 packets, since handing
-/// packets on costs a wake-up. Beyond that, grants wait too long in the batch.
+/// According to the published notes on Homa in Linux, larger batches are better up to 10 to 20 packets, since
+/// handing packets on costs a wake-up. In larger batches, grants wait too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchCap(u32);
 
@@ -38,7 +38,7 @@ impl BatchCap {
     /// The largest cap.
     pub const MAX: u32 = 1 << 16;
 
-    /// Makes a cap from 1 to [`BatchCap::MAX`].
+    /// Creates a cap from 1 to [`BatchCap::MAX`].
     ///
     /// # Errors
     /// The number is outside this range.
@@ -89,14 +89,14 @@ impl Default for BatchCap {
     }
 }
 
-/// Infers batches from arrival times, if the caller does not know them: on a core that has fallen behind,
-/// packets arrive without a pause. The first packet of a batch appears to have arrived alone.
+/// Infers batches from arrival times, for callers that do not know the batches: on a core that has fallen
+/// behind, packets arrive without a pause. The first packet of a batch appears to have arrived alone.
 ///
 /// Reading the exact time of a packet may cost as much as all other work for it, so it is read only when
 /// necessary: for the first [`Arrivals::FIRST`] packets of a batch, and then for every [`Arrivals::EVERY`]th.
-/// A packet between these counts as part of the batch if it arrives in the same tick of a coarse clock as its
-/// predecessor. Up to three packets that arrive alone after a longer batch therefore count as part of it. A
-/// lone packet after another lone packet never does.
+/// A packet whose exact time is not read counts as part of the batch if it arrives in the same tick of a
+/// coarse clock as its predecessor. Therefore up to three packets that arrive alone after a longer batch
+/// count as part of that batch. A lone packet after another lone packet never does.
 #[derive(Clone, Debug)]
 pub struct Arrivals {
     gap_ns: u64,
@@ -113,30 +113,30 @@ struct LastArrival {
     position: u32,
     /// Position in that batch of the last packet whose exact time was read.
     read_at: u32,
-    /// The exact time, in nanoseconds, when it was last read; 0 if it was never read.
+    /// The exact time that was last read, in nanoseconds; 0 if none has been read.
     read_ns: u64,
 }
 
 /// Default gap below which consecutive packets belong to one batch. It is longer than the kernel takes for a
-/// packet from a device that has more, and shorter than an interrupt takes.
+/// packet when the device has more packets, and shorter than an interrupt takes.
 pub const GAP_NS: u64 = 5_000;
 
 impl Arrivals {
     /// Number of leading packets of a batch whose exact time is always read.
     pub const FIRST: u32 = 3;
-    /// The time of later packets is read at positions that are multiples of this.
+    /// After the first packets, the exact time is read at positions that are multiples of this.
     pub const EVERY: u32 = 4;
 
-    /// Treats packets that arrive less than `gap_ns` apart as one batch of at most `cap` packets. Where the
-    /// time is not read for every packet, the average gap applies.
+    /// Creates a detector that treats packets that arrive less than `gap_ns` apart as one batch of at most
+    /// `cap` packets. Between packets whose time is read, the average gap applies.
     #[must_use]
     pub fn new(gap_ns: u64, cap: BatchCap) -> Arrivals {
         Arrivals { gap_ns, cap, last: vec![LastArrival::default(); CORE_NUMBERS] }
     }
 
-    /// Records the arrival of a packet on this core, whose number is below [`CORE_NUMBERS`], at this time of
-    /// a coarse clock. Returns the packet's batch, as far as it is known, and the exact time: this packet's
-    /// if it was read, otherwise the last one read for this core.
+    /// Records the arrival of a packet on this core, whose number is below [`CORE_NUMBERS`], at the time
+    /// `tick_ns` of a coarse clock. Returns the packet's batch, as far as it is known, and the exact time:
+    /// this packet's if it was read, otherwise the last one read for this core.
     pub fn arrive(&mut self, core: Core, tick_ns: u64, exact_ns: impl FnOnce() -> u64) -> (Batch, u64) {
         let last = &mut self.last[usize::from(core)];
         let next = last.position + 1;
@@ -210,8 +210,8 @@ mod tests {
         assert_eq!(at(0, 12_000), (0, 1), "time that goes back is a pause");
     }
 
-    /// Returns the positions and times at which the time is read, for a flood with this time between packets
-    /// and between ticks.
+    /// Returns the positions and times at which the exact time is read in a flood, given the times between
+    /// packets and between ticks.
     fn asked(between_ns: u64, tick_ns: u64) -> Vec<(u32, u64)> {
         let mut arrivals = Arrivals::new(1_000, BatchCap::new(16).unwrap());
         let mut asked = Vec::new();
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(asked(1, 1_000_000), expected);
         assert_eq!(asked(999, 1_000_000), expected, "as many gaps as there were");
         assert!(asked(1_000, 1_000_000).iter().all(|&(position, _)| position == 0));
-        // A tick between the 10th and the 11th packet.
+        // There is a tick between the 10th and the 11th packet.
         expected.insert(5, (10, 10));
         assert_eq!(asked(40, 1_000_400), expected);
     }

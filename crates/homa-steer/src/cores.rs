@@ -15,17 +15,17 @@ pub const MAX_CORES: usize = 64;
 /// policy selects.
 pub const CORE_NUMBERS: usize = 256;
 
-/// From one to [`MAX_CORES`] distinct cores in ascending order, as in the kernel's map for RPS.
+/// A set of one to [`MAX_CORES`] distinct cores in ascending order, as in the kernel's map for RPS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cores(Vec<Core>);
 
 impl Cores {
-    /// Makes a set of these cores, given in any order.
+    /// Creates a set of these cores, which may be given in any order.
     ///
     /// # Errors
-    /// There is no core, a number is too large, or there are too many.
+    /// There is no core, a number is too large, or there are too many cores.
     pub fn new(numbers: impl IntoIterator<Item = Core>) -> Result<Cores, SteerError> {
-        // The input may be long; the result is bounded by the number of possible cores.
+        // The input may be long, but the result is bounded by the number of possible cores.
         let mut named = [false; CORE_NUMBERS];
         for number in numbers {
             let place = named.get_mut(usize::from(number));
@@ -40,7 +40,7 @@ impl Cores {
         }
     }
 
-    /// Makes a set of the first `count` cores.
+    /// Creates a set of the first `count` cores.
     ///
     /// # Errors
     /// The count is zero or too large.
@@ -65,13 +65,13 @@ impl Cores {
         self.0.len()
     }
 
-    /// Whether this core is in the set.
+    /// Returns whether this core is in the set.
     #[must_use]
     pub fn contains(&self, core: Core) -> bool {
         self.0.binary_search(&core).is_ok()
     }
 
-    /// Returns the index of the first core whose number is greater than this core's; if there is none, 0.
+    /// Returns the index of the first core whose number is greater than this core's, or 0 if there is none.
     #[must_use]
     pub fn place_after(&self, core: Core) -> usize {
         let place = self.0.partition_point(|&other| other <= core);

@@ -1,21 +1,21 @@
-//! Errors of building a policy.
+//! Errors that occur when a policy is built.
 
-/// Why a policy cannot be built.
+/// The reason why a policy cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SteerError {
     /// No policy has this name.
     #[error("there is no policy {name}: choose one of {known}")]
     NoSuchPolicy {
-        /// The name.
+        /// The name that was requested.
         name: String,
         /// The names of all policies.
         known: String,
     },
-    /// No wake-up order of threads has this name.
+    /// No wake order has this name.
     #[error("there is no order {name}: choose one of {known}")]
     NoSuchOrder {
-        /// The name.
+        /// The name that was requested.
         name: String,
         /// The names of all orders.
         known: String,
@@ -29,20 +29,20 @@ pub enum SteerError {
     /// A list names no core.
     #[error("a policy needs a core to choose: name one at least")]
     NoCores,
-    /// A list names more cores than a policy keeps state for.
+    /// A list names more cores than a policy can keep state for.
     #[error("{count} cores are too many for a policy: name {max} at most")]
     TooManyCores {
-        /// Cores in the list.
+        /// Number of cores in the list.
         count: usize,
         /// Maximum number of cores.
         max: usize,
     },
-    /// A core's number is beyond what a policy keeps state for.
+    /// A core's number is beyond the range for which a policy keeps state.
     #[error("core {number} is out of reach: a policy knows the cores 0 to {last}")]
     CoreOutOfReach {
-        /// The number.
+        /// The core's number.
         number: u64,
-        /// The highest number.
+        /// The highest valid number.
         last: usize,
     },
     /// The sparse policy cannot have this many levels.
@@ -58,7 +58,7 @@ pub enum SteerError {
     Setting {
         /// The field of the settings.
         setting: &'static str,
-        /// Its value.
+        /// The field's value.
         value: u64,
         /// The permitted values.
         range: &'static str,

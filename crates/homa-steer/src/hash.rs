@@ -1,17 +1,18 @@
 //! Uniform 32-bit hashes that are equal for all packets of a flow or of an RPC.
 //!
-//! The hash is our own: a device's hash is not available where the first programs see a frame, and the kernel
-//! does not expose its own. It consists of a few 32-bit steps, so the kernel's virtual machine computes it in
-//! about ten nanoseconds. With a secret seed, an attacker cannot direct all flows at one core.
+//! The hash is our own, because a device's hash is not available where the first programs see a frame, and
+//! the kernel does not expose its hash. It consists of a few 32-bit steps, so the kernel's virtual machine
+//! computes it in about ten nanoseconds. With a secret seed, an attacker cannot direct all flows at one core.
 
 use std::net::IpAddr;
 
-/// Odd, with the bits of the golden ratio, so that hashes of neighbouring words are far apart.
+/// Factor for each word. It is odd and has the bits of the golden ratio, so that hashes of neighbouring words
+/// are far apart.
 pub const WORD_FACTOR: u32 = 0x9e37_79b1;
 /// Distance by which the upper half is shifted down between two words.
 pub const WORD_SHIFT: u32 = 15;
-/// Shifts of the last steps: those of the 32-bit finalizer of MurmurHash3. After them, each input bit changes
-/// each output bit with a probability of about a half.
+/// Shifts of the last steps, as in the 32-bit finalizer of MurmurHash3. After these steps, each input bit
+/// changes each output bit with a probability of about one half.
 pub const LAST_SHIFTS: [u32; 3] = [16, 13, 16];
 /// Factors between the [`LAST_SHIFTS`].
 pub const LAST_FACTORS: [u32; 2] = [0x85eb_ca6b, 0xc2b2_ae35];
@@ -29,7 +30,8 @@ fn finish(mut hash: u32) -> u32 {
     hash ^ hash >> third
 }
 
-/// Returns the hash of these words. A word is four bytes of a packet, the first byte lowest.
+/// Returns the hash of these words. A word is four bytes of a packet, of which the first is the least
+/// significant.
 fn of_words(seed: u32, words: impl IntoIterator<Item = u32>) -> u32 {
     finish(words.into_iter().fold(seed, mix))
 }
@@ -54,7 +56,7 @@ pub struct Flow {
     /// The IP protocol.
     pub protocol: u8,
     /// Source and destination port of TCP or UDP; 0 for other protocols and for fragments, which have none.
-    /// All Homa traffic directly over IP between two hosts is therefore one flow.
+    /// Therefore, all Homa traffic directly over IP between two hosts is one flow.
     pub ports: [u16; 2],
 }
 
@@ -71,16 +73,17 @@ impl Flow {
     }
 }
 
-/// Returns the hash of a Homa packet's source and destination port and its RPC ID. It is the same for all
-/// packets of an RPC that a host receives, and differs from that of the next RPC between the same hosts. Bit
-/// 0 of the ID is ignored: it only identifies the packet's side.
+/// Returns the hash of a Homa packet's source and destination port and its RPC ID. The hash is the same for
+/// all packets of an RPC that a host receives, and differs from the hash of the next RPC between the same
+/// hosts. Bit 0 of the ID is ignored: it only identifies the packet's side.
 #[must_use]
 pub fn rpc_hash(seed: u32, ports: [u16; 2], rpc_id: u64) -> u32 {
     let id = (rpc_id & !1).to_be_bytes();
     of_words(seed, [word_of(ports)].into_iter().chain(words(&id)))
 }
 
-/// Maps a hash to one of `count` indices, by the kernel's scaling for RPS, which uses the upper bits.
+/// Maps a hash to one of `count` indices, using the kernel's scaling for RPS, which depends on the upper
+/// bits.
 #[must_use]
 pub fn place(hash: u32, count: usize) -> usize {
     ((u64::from(hash) * count as u64) >> 32) as usize
@@ -95,7 +98,8 @@ mod tests {
         Flow { source, destination, protocol: 6, ports: [port, 80] }
     }
 
-    /// Returns how much the fullest of `places` exceeds the mean, if `hash` gives the hashes of 0 to 63,999.
+    /// Returns how far the fullest of `places` places exceeds the mean when 0 to 63,999 are hashed with
+    /// `hash`.
     fn excess(places: usize, hash: impl Fn(u32) -> u32) -> f64 {
         let mut counts = vec![0_u32; places];
         (0..64_000).for_each(|i| counts[place(hash(i), places)] += 1);
@@ -123,7 +127,7 @@ mod tests {
 
     #[test]
     fn hashes_are_those_of_any_machine() {
-        // Results of an independent implementation in another language.
+        // The expected values come from an independent implementation in another language.
         assert_eq!(flow(1000).hash(7), 0xafa6_12c9);
         let [source, destination] = ["fd00::1", "fd00::2"].map(|ip| ip.parse().unwrap());
         assert_eq!(Flow { source, destination, protocol: 17, ports: [1, 2] }.hash(0), 0x98c9_0349);

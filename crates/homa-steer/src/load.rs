@@ -1,4 +1,4 @@
-//! The state of the cores that a policy can observe.
+//! The state of cores, as far as policies can observe it.
 
 use crate::cores::{CORE_NUMBERS, Core};
 
@@ -15,14 +15,14 @@ pub struct CoreLoad {
     pub idle: bool,
     /// Number of packets waiting on the core to be processed.
     pub waiting_packets: u32,
-    /// Number of packets processed on the core since the start.
+    /// Number of packets processed on the core so far.
     pub done_packets: u64,
     /// Total processing time of all waiting work, in nanoseconds.
     pub backlog_ns: u64,
 }
 
 impl Default for CoreLoad {
-    /// Returns the load of a core without any activity yet.
+    /// Returns the load of a core that has not been active yet.
     fn default() -> CoreLoad {
         CoreLoad {
             received_ns: 0,
@@ -37,21 +37,21 @@ impl Default for CoreLoad {
 }
 
 impl CoreLoad {
-    /// Returns the time when the core was last known to be active; 0: never.
+    /// Returns the time when the core was last known to be active; 0 means never.
     #[must_use]
     pub fn active_ns(&self) -> u64 {
         self.received_ns.max(self.processed_ns).max(self.application_ns)
     }
 }
 
-/// Whether `last_ns` is less than `within_ns` ago. A time in the future, possibly from another core's clock,
-/// is not recent.
+/// Returns whether `last_ns` is less than `within_ns` ago. A time in the future, possibly from another core's
+/// clock, is not recent.
 #[must_use]
 pub fn is_recent(now_ns: u64, last_ns: u64, within_ns: u64) -> bool {
     last_ns != 0 && now_ns.checked_sub(last_ns).is_some_and(|ago_ns| ago_ns < within_ns)
 }
 
-/// The loads of all cores, indexed by core number. A core beyond the slice has no load.
+/// The loads of all cores, indexed by core number. Cores beyond the slice have no load.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Loads<'a>(pub &'a [CoreLoad]);
 
@@ -63,8 +63,8 @@ impl Loads<'_> {
     }
 }
 
-/// Loads that can be observed without the scheduler: where packets arrived and where they were sent. A
-/// program in a device's receive path knows only these. A process also knows where its threads ran.
+/// Loads that can be observed without the scheduler. A program in a device's receive path knows only where
+/// packets arrived and where they were sent. A process also knows where its threads ran.
 #[derive(Clone, Debug)]
 pub struct ObservedLoads {
     cores: Vec<CoreLoad>,

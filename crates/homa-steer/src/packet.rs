@@ -1,4 +1,4 @@
-//! The fields of a packet that a policy sees.
+//! The fields of a packet that policies use.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -27,7 +27,7 @@ pub struct HomaPacket {
     pub message_bytes: u32,
 }
 
-/// The fields of a packet that a policy sees.
+/// The fields of a packet that policies use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// The current time, in nanoseconds of any monotonic clock.
@@ -38,15 +38,15 @@ pub struct Packet {
     pub device: u32,
     /// A hash that all packets of a flow share, such as [`crate::hash::Flow::hash`].
     pub flow_hash: u32,
-    /// The sender.
+    /// Address of the sender.
     pub source: IpAddr,
-    /// Source and destination port: Homa's for a Homa packet, otherwise those of TCP or UDP, or 0.
+    /// Source and destination port: the Homa ports of a Homa packet, otherwise the ports of TCP or UDP, or 0.
     pub ports: [u16; 2],
     /// The fields of a Homa packet; `None` for other packets.
     pub homa: Option<HomaPacket>,
-    /// Length of the packet, including headers.
+    /// Length of the packet in bytes, including headers.
     pub bytes: u32,
-    /// The packet's position among the packets taken from the device at the same time.
+    /// The packet's position among the packets that were taken from the device at the same time.
     pub batch: Batch,
 }
 

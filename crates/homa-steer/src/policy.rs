@@ -8,7 +8,8 @@ use crate::packet::Packet;
 
 /// Selects the core on which a received packet is processed.
 ///
-/// The choices depend only on the policy's configuration and the calls: it has no clock and no randomness.
+/// The choices depend only on the policy's configuration and on the calls: a policy has no clock and no
+/// randomness.
 pub trait Policy: fmt::Debug + Send {
     /// Returns the core for this packet: one of the policy's cores, or the core on which the packet arrived.
     /// Called once per packet, or once per batch.
@@ -45,17 +46,17 @@ pub enum Reason {
     KnownFlow,
     /// The flow was just assigned this core.
     NewFlow,
-    /// A thread that reads the flow runs there.
+    /// A thread that reads the flow runs on the core.
     Consumer,
     /// The packet stays on the core where it arrived.
     Stays,
     /// The core is the least recently used one.
     LeastRecent,
-    /// Earlier packets of the batch went there.
+    /// Earlier packets of the batch went to the core.
     SameBatch,
     /// The core used last keeps up.
     KeepsUp,
-    /// No application thread runs there, or nothing at all.
+    /// No application thread, or nothing at all, runs on the core.
     Free,
     /// The core has the least work.
     LeastLoaded,

@@ -4,11 +4,11 @@ use crate::error::SteerError;
 use crate::policies::bypass::BypassRules;
 use crate::policies::sparse::MAX_LEVELS;
 
-/// Settings of the policies. Each policy uses those that concern it.
+/// Settings of the policies. Each policy uses only those that concern it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Seed of the hash of ports and RPC IDs (`homa-hash`, `bypass`). 0 by default; use a random number if
-    /// peers may try to direct their packets at one core.
+    /// peers might try to direct their packets to one core.
     pub hash_seed: u32,
     /// Levels of `sparse`, from 1 to [`MAX_LEVELS`]: the number of flows that a core may have before the hash
     /// decides. 4 by default, as in the patch that introduced the algorithm.
@@ -16,19 +16,21 @@ pub struct Settings {
     /// Number of cores after the core of arrival that `gen2` considers, at least 1. 4 by default, as in Linux
     /// Homa: these cores are nearby, and reading each core's state costs a cache line.
     pub neighbours: usize,
-    /// A core that took packets from a device less than this ago is about to take more (`gen2`). 5 us by
-    /// default: about the duration of a batch.
+    /// A core that took packets from a device less than this time ago counts as about to take more (`gen2`).
+    /// 5 us by default: about the duration of a batch.
     pub receive_busy_ns: u64,
-    /// A core on which an application thread ran less than this ago counts as in use (`gen3`, `no-tasks`).
-    /// 100 us by default: more than a request and its answer take, and far less than a computing thread runs.
+    /// A core on which an application thread ran less than this time ago counts as in use (`gen3`,
+    /// `no-tasks`). 100 us by default: longer than a request and its answer take, and far shorter than a
+    /// computing thread runs.
     pub application_busy_ns: u64,
-    /// Maximum number of packets that may be queued at the core that `gen3` used last; beyond it the core
-    /// does not keep up. 16 by default: a batch.
+    /// Maximum number of packets queued on the core that `gen3` used last for which that core still counts as
+    /// keeping up. 16 by default: a batch.
     pub keeps_up_packets: u32,
-    /// Number of flows that `rfs` remembers, a power of two up to 2^20. 4,096 by default; further flows share
-    /// entries.
+    /// Number of flows that `rfs` remembers, a power of two up to 2^20. 4,096 by default. If there are more
+    /// flows, flows share entries.
     pub rfs_entries: usize,
-    /// Packets that `bypass` leaves on the core where they arrived; by default all that its rules allow.
+    /// Which packets `bypass` leaves on the core where they arrived; by default all packets that its rules
+    /// allow.
     pub bypass: BypassRules,
 }
 

@@ -51,7 +51,7 @@ pub enum PolicyName {
 pub struct Entry {
     /// The policy.
     pub policy: PolicyName,
-    /// Its name on command lines and in results. This is the established name if there is one.
+    /// The policy's name on command lines and in results: the established name if there is one.
     pub name: &'static str,
     /// A one-line description.
     pub about: &'static str,
@@ -103,7 +103,7 @@ impl PolicyName {
         &POLICIES[self as usize]
     }
 
-    /// Builds the policy, selecting from these cores.
+    /// Builds the policy, which selects from these cores.
     ///
     /// # Errors
     /// A setting is out of range.

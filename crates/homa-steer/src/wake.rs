@@ -1,4 +1,4 @@
-//! The choice of the application's sleeping thread to wake for the next message.
+//! Chooses which of the application's sleeping threads to wake for the next message.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -26,8 +26,9 @@ impl WakeOrder {
     pub const ALL: [(WakeOrder, &'static str); 3] =
         [(WakeOrder::Lifo, "lifo"), (WakeOrder::Fifo, "fifo"), (WakeOrder::LeastRecent, "least-recent")];
 
-    /// Chooses the sleeper to wake. Each sleeper is the caller's ID for it and the core on which it would
-    /// run; they are in the order in which they fell asleep. `None` if there are none.
+    /// Chooses the sleeper to wake. Each sleeper consists of the caller's ID for the thread and the core on
+    /// which the thread would run. The sleepers are in the order in which they fell asleep. Returns `None` if
+    /// there are none.
     pub fn choose<T>(
         self,
         mut asleep: impl DoubleEndedIterator<Item = (T, Core)>,
@@ -70,17 +71,17 @@ pub struct Sleeper {
     pub core: Core,
 }
 
-/// The sleeping threads, at most as many as there are threads.
+/// The sleeping threads of an application, up to a maximum number.
 #[derive(Clone, Debug)]
 pub struct Sleepers {
     order: WakeOrder,
-    /// In the order in which they fell asleep.
+    /// The sleeping threads, in the order in which they fell asleep.
     asleep: VecDeque<Sleeper>,
     most: usize,
 }
 
 impl Sleepers {
-    /// Prepares for `most` threads, none of which sleeps yet.
+    /// Creates an empty list for at most `most` sleeping threads.
     #[must_use]
     pub fn new(order: WakeOrder, most: usize) -> Sleepers {
         Sleepers { order, asleep: VecDeque::new(), most }
@@ -92,7 +93,7 @@ impl Sleepers {
         self.asleep.len()
     }
 
-    /// Records that a thread falls asleep. Returns false if the maximum number of threads is already asleep.
+    /// Records that a thread falls asleep. Returns false if the maximum number of threads are already asleep.
     #[must_use]
     pub fn sleep(&mut self, sleeper: Sleeper) -> bool {
         let has_room = self.asleep.len() < self.most;

@@ -1,4 +1,4 @@
-//! Properties of every policy, for any input.
+//! Tests of properties that every policy has for any input.
 
 use homa_steer::batch::Batch;
 use homa_steer::{

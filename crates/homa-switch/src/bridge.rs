@@ -64,9 +64,9 @@ pub enum BridgeError {
 /// Frames sent by a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortOutput {
-    /// Frames.
+    /// Number of frames.
     pub frames: u64,
-    /// Bytes of the frames, without link overhead.
+    /// Bytes of the frames, excluding link overhead.
     pub bytes: u64,
 }
 
@@ -76,9 +76,9 @@ fn raw_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Returns the arrival time of a frame found at `now_ns`. If there was a nap since `since_ns`, this is the
-/// middle of the nap, which is correct on average. It is never more than half a nap ago: a switch that lost
-/// its processor for longer must not catch up with a burst.
+/// Returns the arrival time of a frame found at `now_ns`. If there was a nap since `since_ns`, the result is
+/// the middle of the nap, which is correct on average. The result is never more than half a nap ago: a switch
+/// that lost its processor for longer must not catch up with a burst.
 fn come_during_nap(now_ns: u64, since_ns: Option<u64>, nap: Duration) -> u64 {
     let slept_ns = now_ns.saturating_sub(since_ns.unwrap_or(now_ns));
     let most_ns = nap.as_nanos().min(u128::from(u64::MAX)) as u64;
@@ -316,7 +316,7 @@ impl Bridge {
         self.left[port]
     }
 
-    /// Returns the bytes queued at a port, without the frame on its link.
+    /// Returns the bytes queued at a port, excluding the frame on its link.
     #[must_use]
     pub fn waiting_bytes_at(&self, port: usize) -> u64 {
         self.switch.waiting_bytes_at(port)

@@ -19,7 +19,8 @@ impl Pool {
         Pool { buffer, used: 0 }
     }
 
-    /// Whether a queue of `queue_used` bytes, at a port of `port_used` bytes, has room for `bytes` more.
+    /// Returns whether a queue of `queue_used` bytes, at a port of `port_used` bytes, has room for `bytes`
+    /// more.
     pub(crate) fn has_room(&self, port_used: u64, queue_used: u64, bytes: u64) -> bool {
         match self.buffer {
             Buffer::PerPort { bytes: limit } => {

@@ -45,7 +45,7 @@ pub enum Forwarding {
 /// Number of priorities, and maximum number of queues per port.
 pub const PRIORITIES: usize = 8;
 
-/// Configuration of a [`Switch`](crate::Switch). All ports are alike.
+/// Configuration of a [`Switch`](crate::Switch). All ports have the same configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SwitchConfig {
     /// Rate of each port in bits per second, from [`MIN_RATE_BPS`] to [`MAX_RATE_BPS`] inclusive; `None`:
@@ -78,13 +78,13 @@ pub enum ConfigError {
         /// Bits per second.
         bps: u64,
     },
-    /// The number of queues is not 1 to 8.
+    /// The number of queues is not between 1 and 8.
     #[error("{queues} queues to a port: use 1 to 8")]
     Priorities {
         /// The rejected value.
         queues: usize,
     },
-    /// The fraction is not 0 to 1.
+    /// The fraction is not between 0 and 1.
     #[error("a loss of {loss}: use a share of frames, 0 to 1")]
     Loss {
         /// The rejected value.

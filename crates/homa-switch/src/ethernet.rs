@@ -25,7 +25,7 @@ pub struct FrameHeader {
 }
 
 impl FrameHeader {
-    /// Whether the destination is broadcast or multicast.
+    /// Returns whether the destination is broadcast or multicast.
     #[must_use]
     pub fn is_for_many(&self) -> bool {
         self.to[0] & 1 != 0

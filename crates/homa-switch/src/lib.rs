@@ -38,11 +38,11 @@
 //!   from the RPC's end to its start, along what each moment waited for: first the packet that completed the
 //!   message, then that packet's stages. Next comes what the packet had to wait for before it could be sent:
 //!   another packet, the pacer or a grant. While a sender waits for a grant, the walk follows the grant's own
-//!   path and the receiver's reason. Time only goes back, so the causes add up to the duration for any
-//!   traces. The network's own time is the minimum that such packets took on that path (`least`); the rest of
-//!   a hop is queueing. The avoidable time of an RPC (`tail`) is all time of the avoidable causes. For the
-//!   other causes, it is the time beyond that of the least disturbed tenth of RPCs of that size. Stages
-//!   missing from all traces count for the cause around them, and every answer says so.
+//!   path and the receiver's reason. The walk only goes back in time, so the causes add up to the duration
+//!   for any traces. The network's own time is the minimum that such packets took on that path (`least`); the
+//!   rest of a hop is queueing. The avoidable time of an RPC (`tail`) is all time of the avoidable causes.
+//!   For the other causes, it is the time beyond that of the least disturbed tenth of RPCs of that size.
+//!   Stages missing from all traces count for the cause around them, and every answer says so.
 //! - **A host's late thread is one cause** (`Cause::is_late_thread`), however it appears: as an unread
 //!   packet, as an unsent grant or packet, or as a wake-up. If these were counted separately, a hogged
 //!   processor would be split up and rank below any other cause. If they were summed over all hosts, the

@@ -63,7 +63,7 @@ fn homa(datagram: &Datagram<'_>) -> Option<Packets> {
     }
     let mut divided = packets(bytes);
     let first = packet(divided.next()?, true)?;
-    // WIRE-22: invalid packets are dropped, and the others are taken.
+    // WIRE-22: invalid packets are dropped, and the others are kept.
     Some(Packets { first, others: divided.filter_map(|bytes| packet(bytes, true)).collect() })
 }
 
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
     use homa_proto::wire::{Common, Data, append_packet, encode};
 
-    /// Makes an Ethernet frame from one IPv4 address to another.
+    /// Creates an Ethernet frame from one IPv4 address to another.
     fn in_ip(protocol: u8, payload: &[u8]) -> Vec<u8> {
         let mut frame = [&[2; 12][..], &[8, 0, 0x45, 0]].concat();
         frame.extend((20 + payload.len() as u16).to_be_bytes());

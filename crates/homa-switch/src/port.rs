@@ -145,8 +145,8 @@ impl<F> Port<F> {
     }
 }
 
-/// Records an event with the time of the link's clock at which it happened, once for each packet of the
-/// frame.
+/// Records an event once for each packet of the frame, with the time on the link's clock at which the event
+/// happened.
 pub(crate) fn record(trace: &mut Trace, time_ns: u64, kind: EventKind, packets: &Packets, place: Place) {
     trace.set_virtual_now(time_ns);
     for packet in packets.iter() {
@@ -156,7 +156,7 @@ pub(crate) fn record(trace: &mut Trace, time_ns: u64, kind: EventKind, packets: 
 
 /// Returns the serialization delay of this many bytes, in picoseconds.
 fn time_on_link(bytes: u32, bps: u64) -> u64 {
-    // 2^32 bytes in bits times 10^12 needs 75 bits.
+    // The number of bits in 2^32 bytes, multiplied by 10^12, needs 75 bits.
     (u128::from(bytes) * 8 * 1_000_000_000_000 / u128::from(bps)) as u64
 }
 

@@ -9,7 +9,7 @@ use crate::depth::DepthSummary;
 pub struct QueueSnapshot {
     /// Frames sent.
     pub frames: u64,
-    /// Bytes of frames sent, without link overhead.
+    /// Bytes of frames sent, excluding link overhead.
     pub bytes: u64,
     /// Frames dropped because the buffer was full.
     pub dropped_frames: u64,
@@ -17,7 +17,7 @@ pub struct QueueSnapshot {
     pub dropped_bytes: u64,
     /// Frames marked (ECN).
     pub marked_frames: u64,
-    /// Queue length over time, without the frame on the link.
+    /// Queue length over time, excluding the frame on the link.
     pub depth: DepthSummary,
 }
 
@@ -55,7 +55,7 @@ pub struct PortSnapshot {
 pub struct Snapshot {
     /// Nanoseconds since the switch was created.
     pub time_ns: u64,
-    /// Known addresses.
+    /// Number of known addresses.
     pub addresses: usize,
     /// Flooded frames: broadcast, multicast, or unknown destination.
     pub flooded: u64,
@@ -65,7 +65,7 @@ pub struct Snapshot {
     pub malformed: u64,
     /// Frames dropped because the pool of frame memory was empty.
     pub no_memory: u64,
-    /// Polling rounds.
+    /// Number of polling rounds.
     pub rounds: u64,
     /// Rounds in which frames were received or sent.
     pub busy_rounds: u64,

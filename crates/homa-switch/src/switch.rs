@@ -18,9 +18,9 @@ use crate::table::Table;
 pub enum Route {
     /// To this port.
     Port(usize),
-    /// To all ports except the one that received it.
+    /// To all ports except the one that received the frame.
     All,
-    /// Nowhere: its receiver is behind the port that received it.
+    /// Nowhere: the frame's receiver is behind the port that received the frame.
     Nowhere,
 }
 
@@ -44,7 +44,7 @@ pub enum DropReason {
     Full = 1,
     /// Dropped at random (`loss`).
     Lost = 2,
-    /// The device refused it after it had left the link.
+    /// The device refused the frame after the frame had left the link.
     Device = 3,
 }
 
@@ -72,7 +72,7 @@ pub struct Switch<F> {
 }
 
 impl<F> Switch<F> {
-    /// Makes a switch with this many ports and an empty address table.
+    /// Creates a switch with this many ports and an empty address table.
     ///
     /// # Errors
     /// The configuration is invalid.
@@ -92,7 +92,7 @@ impl<F> Switch<F> {
         })
     }
 
-    /// From now on, records frames in this trace. The trace's clock is
+    /// Records frames in this trace from now on. The trace's clock is
     /// [`Clock::Virtual`](homa_trace::Clock::Virtual), set to the times of the links.
     pub fn set_trace(&mut self, trace: Trace) {
         self.trace = trace;
@@ -105,7 +105,7 @@ impl<F> Switch<F> {
         &self.trace
     }
 
-    /// Whether callers must pass the packets of each frame.
+    /// Returns whether callers must pass the packets of each frame.
     #[must_use]
     pub fn is_traced(&self) -> bool {
         self.trace.is_recording()
@@ -194,7 +194,7 @@ impl<F> Switch<F> {
     }
 
     /// Queues an admitted frame that arrived at `came_ns`, which is at most `now_ns`. If the link was idle,
-    /// it is considered busy with the frame since then.
+    /// it is considered busy with the frame since `came_ns`.
     pub fn push(&mut self, now_ns: u64, came_ns: u64, admitted: Admission, frame: F) {
         let Admission { port, queue, bytes, packets, .. } = admitted;
         if self.trace.is_recording() {
@@ -226,7 +226,7 @@ impl<F> Switch<F> {
         self.pool.used()
     }
 
-    /// Returns the bytes queued at a port, without the frame on its link.
+    /// Returns the bytes queued at a port, excluding the frame on its link.
     #[must_use]
     pub fn waiting_bytes_at(&self, port: usize) -> u64 {
         self.ports[port].depth.bytes()
@@ -297,7 +297,8 @@ mod tests {
         FrameHeader { to: mac(to), from: mac(from), priority, may_be_marked: true }
     }
 
-    /// Makes a switch of 1 Gbit/s that has learned that hosts 0 to 3 are behind the ports of the same number.
+    /// Creates a switch of 1 Gbit/s that has learned that hosts 0 to 3 are behind the ports of the same
+    /// number.
     fn switch(change: impl FnOnce(&mut SwitchConfig)) -> Switch<u32> {
         let mut config =
             SwitchConfig { buffer: Buffer::PerPort { bytes: 100_000 }, ..SwitchConfig::default() };

@@ -30,7 +30,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Makes an empty table. The seed randomizes the hash, since others choose the addresses.
+    /// Creates an empty table. The seed randomizes the hash, since others choose the addresses.
     pub(crate) fn new(seed: u64) -> Table {
         Table { entries: HashMap::with_hasher(FixedState::with_seed(seed)), swept_ns: 0, last: None }
     }

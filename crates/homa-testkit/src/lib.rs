@@ -14,11 +14,11 @@ pub const SKIPS: &str = "TEST_SKIPS";
 /// Reports that the calling test skips itself or a part of itself, and why.
 ///
 /// Prints `skipped: <package> <test>: <why>`. Cargo hides that line if the test passes. Therefore, if
-/// [`SKIPS`] is set, the same text without `skipped: ` is also appended to the file that it names, and
-/// `.ci/run test` counts the lines of that file. The call does not end the test.
+/// [`SKIPS`] is set, the same text without `skipped: ` is also appended to the file that the variable names,
+/// and `.ci/run test` counts the lines of that file. The call does not end the test.
 ///
 /// # Panics
-/// The file that [`SKIPS`] names cannot be written: the skip would go uncounted.
+/// Panics if the file that [`SKIPS`] names cannot be written, since the skip would not be counted.
 pub fn skip(why: impl Display) {
     // Cargo sets the package for each test that it runs, and the test harness names the thread after the
     // test.
@@ -33,7 +33,7 @@ pub fn skip(why: impl Display) {
     }
 }
 
-/// Formats the skip as one line, even if the reason has several.
+/// Formats the skip as one line, even if the reason has several lines.
 fn skip_line(package: &str, test: &str, why: &str) -> String {
     let why = why.split_whitespace().collect::<Vec<_>>().join(" ");
     format!("{package} {test}: {why}")
@@ -47,7 +47,7 @@ fn append(path: &Path, line: &str) -> io::Result<()> {
 /// Returns the resident memory of a process in bytes, or `None` if there is no such process.
 ///
 /// # Panics
-/// The kernel reports something other than a number of kilobytes.
+/// Panics if the kernel reports something other than a number of kilobytes.
 pub fn resident_bytes(process: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -62,7 +62,7 @@ impl Scratch {
     /// Makes a new, empty directory whose name contains `name`.
     ///
     /// # Panics
-    /// The directory cannot be created.
+    /// Panics if the directory cannot be created.
     pub fn new(name: &str) -> Scratch {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Relaxed);
@@ -81,7 +81,7 @@ impl Scratch {
     /// Writes a file and returns its path.
     ///
     /// # Panics
-    /// The file cannot be written.
+    /// Panics if the file cannot be written.
     pub fn write(&self, name: &str, text: &str) -> String {
         fs::write(self.0.join(name), text).expect("writable");
         self.path(name)
@@ -90,16 +90,16 @@ impl Scratch {
     /// Returns the text of a file.
     ///
     /// # Panics
-    /// The file cannot be read.
+    /// Panics if the file cannot be read.
     pub fn read(&self, name: &str) -> String {
         fs::read_to_string(self.0.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
-    /// Returns the sorted names of the entries in the directory `name` within this one. An empty `name` means
-    /// this directory.
+    /// Returns the sorted names of the entries in the subdirectory `name`. An empty `name` means this
+    /// directory.
     ///
     /// # Panics
-    /// The directory cannot be read.
+    /// Panics if the directory cannot be read.
     pub fn files(&self, name: &str) -> Vec<String> {
         let entries = fs::read_dir(self.0.join(name)).expect("readable");
         let mut names: Vec<String> = entries
@@ -142,7 +142,7 @@ mod tests {
         assert_ne!(a.0, b.0);
     }
 
-    /// With `autotests = false` in the manifest, Cargo does not discover tests: a file that no target
+    /// With `autotests = false` in the manifest, Cargo does not discover tests. A file that no target
     /// includes would not even be compiled.
     #[test]
     fn every_file_of_tests_is_part_of_a_target() {

@@ -7,12 +7,13 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Addresses of the two ends of a [`pair`].
+/// IPv4 addresses of the two ends of a [`pair`].
 pub const V4: [&str; 2] = ["10.146.0.1", "10.146.0.2"];
 /// IPv6 addresses of the two ends of a [`pair`].
 pub const V6: [&str; 2] = ["fd00:146::1", "fd00:146::2"];
 
-/// Timeout for a new path. A busy kernel needs many seconds to bring up a device or to resolve a neighbour.
+/// How long to wait for a new path. A busy kernel may need many seconds to bring up a device or to resolve a
+/// neighbour.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 type Work = Box<dyn FnOnce() + Send>;
@@ -64,7 +65,7 @@ impl Namespace {
     /// namespace.
     ///
     /// # Panics
-    /// `work` panics.
+    /// Panics if `work` panics.
     pub fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         let (done, result) = mpsc::channel();
         let work = move || {
@@ -135,7 +136,7 @@ pub fn await_path(from: &Namespace, to: &Namespace, ips: [&'static str; 2]) -> R
     let there = to.local_addr().map_err(fail)?;
     let begin = Instant::now();
     while begin.elapsed() < PATIENCE {
-        // An error, like silence, means that there is no path yet.
+        // An error means the same as no answer: there is no path yet.
         let _ = from.send_to(b"?", there);
         if to.recv(&mut [0]).is_ok() {
             return Ok(());
@@ -144,7 +145,7 @@ pub fn await_path(from: &Namespace, to: &Namespace, ips: [&'static str; 2]) -> R
     Err(format!("no path to {} within {PATIENCE:?}", ips[1]))
 }
 
-/// Makes two namespaces joined by a veth (`v0` in the first, `v1` in the second) with this MTU and with the
+/// Makes two namespaces joined by a veth (`v0` in the first, `v1` in the second) with this MTU and the
 /// addresses [`V4`] and [`V6`]. Returns `None`, and prints the reason, if a privilege or a tool is missing.
 pub fn pair(mtu: u32) -> Option<[Namespace; 2]> {
     pair_with(mtu, 1)

@@ -1,14 +1,14 @@
-//! Cost of an event. The budget is 15 ns with the trace on, and one branch with it off. Reading the time
-//! stamp counter takes less than the budget on a physical processor, but more in a virtual machine. In a
-//! virtual machine, only events that share the time of their stage stay within the budget.
+//! Measures the cost of an event. The budget is 15 ns with the trace on, and one branch with it off. Reading
+//! the time stamp counter takes less than the budget on a physical machine, but more in a virtual machine,
+//! where only events that share the time of their stage stay within the budget.
 
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput};
 use homa_trace::{Clock, EventKind, Ticks, Trace, packet_word};
 
-/// Events per measured iteration. Criterion then prints the time of one event as the inverse of its
-/// throughput, without loop overhead.
+/// Events per measured iteration. The inverse of the throughput that Criterion prints is the time of one
+/// event, without loop overhead.
 const EVENTS: u64 = 1_000;
 
 fn record_some(trace: &mut Trace) {

@@ -1,8 +1,8 @@
-//! The clock from which records get their times.
+//! The clocks from which records get their times.
 
 use crate::os::{HAS_CLOCKS, SystemClock, clock_ns};
 
-/// The requested clock of a trace.
+/// A clock that can be requested for a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Clock {
@@ -13,8 +13,8 @@ pub enum Clock {
     /// `CLOCK_MONOTONIC_RAW` in nanoseconds. Reading it takes 20-30 ns, so events cost more than with
     /// [`Clock::Tsc`].
     Monotonic = 1,
-    /// The last time passed to [`Trace::set_virtual_now`](crate::Trace::set_virtual_now), in nanoseconds: for
-    /// simulated time.
+    /// The time last passed to [`Trace::set_virtual_now`](crate::Trace::set_virtual_now), in nanoseconds;
+    /// used for simulated time.
     Virtual = 2,
 }
 
@@ -44,12 +44,13 @@ pub(crate) fn monotonic_raw_ns() -> u64 {
     clock_ns(SystemClock::MonotonicRaw)
 }
 
-/// Returns the time stamp counter, which is meaningful only if [`tsc_is_invariant`].
+/// Returns the time stamp counter. The value is meaningful only if [`tsc_is_invariant`] returns true.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 pub(crate) fn tsc() -> u64 {
-    // Deliberately not serialised: a fence would cost more than the event, and a trace does not need the last
-    // few cycles. SAFETY: RDTSC has no preconditions beyond x86-64; Linux leaves it enabled for user space.
+    // Deliberately not serialized: a fence would cost more than the event, and a trace does not need accuracy
+    // to a few cycles. SAFETY: RDTSC has no preconditions beyond x86-64; Linux leaves it enabled for user
+    // space.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
@@ -89,19 +90,19 @@ pub(crate) struct Anchor {
     pub(crate) monotonic_ns: u64,
 }
 
-/// Maximum time between the two readings of an anchor, in nanoseconds: half of the duration of the reads,
+/// Maximum time between the two readings of an anchor, in nanoseconds: half of the time that the reads take,
 /// unless all attempts were interrupted.
 pub(crate) const ANCHOR_ERROR_NS: u64 = 50;
 
 impl Anchor {
     /// Reads both clocks as close together as possible. Keeps the fastest of a few attempts, so that an
-    /// interruption between the two reads does not spoil the pair.
+    /// interruption between the two reads does not ruin the pair.
     pub(crate) fn of_tsc() -> Anchor {
         Anchor::within(0)
     }
 
-    /// Like [`Anchor::of_tsc`], but accepts the first attempt that takes at most `ticks`: in most cases, each
-    /// clock is read once.
+    /// Like [`Anchor::of_tsc`], but accepts the first attempt that takes at most `ticks`, so that in most
+    /// cases only one attempt is needed.
     pub(crate) fn within(ticks: u64) -> Anchor {
         const TRIES: usize = 8;
         let mut best = Anchor { time: 0, monotonic_ns: 0 };

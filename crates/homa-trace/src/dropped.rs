@@ -1,10 +1,9 @@
 //! Reasons why endpoints drop packets.
 
-/// Reasons why an endpoint drops a received packet. They are the names of the endpoint's counters without
-/// `drop_`; the documentation of the counters explains them. A reason's number, which is `b` of
-/// [`EventKind::PacketDropped`](crate::EventKind::PacketDropped), is its position in this list, where the
-/// first reason has number 1. The numbers are part of the dump format: a reason keeps its number, and new
-/// reasons are appended.
+/// Reasons why an endpoint drops a received packet. Each is the name of one of the endpoint's counters
+/// without the prefix `drop_`; see the documentation of the counters. A reason's number, which is `b` of
+/// [`EventKind::PacketDropped`](crate::EventKind::PacketDropped), is its position in this list, starting at
+/// 1. The numbers are part of the dump format: a reason keeps its number, and new reasons are appended.
 pub const DROP_REASONS: [&str; 25] = [
     "invalid",
     "duplicate",
@@ -33,7 +32,7 @@ pub const DROP_REASONS: [&str; 25] = [
     "prefix_share",
 ];
 
-/// Returns the number of the reason with this counter, or 0 if there is none.
+/// Returns the number of the reason with this counter, or 0 if there is no such reason.
 #[must_use]
 pub const fn drop_reason(counter: &str) -> u32 {
     let Some((prefix, name)) = counter.as_bytes().split_at_checked(PREFIX.len()) else { return 0 };
@@ -49,7 +48,7 @@ pub const fn drop_reason(counter: &str) -> u32 {
 
 const PREFIX: &[u8] = b"drop_";
 
-// The standard comparison of slices is not a constant function.
+// The standard comparison of slices is not available in constant functions.
 const fn equal(one: &[u8], other: &[u8]) -> bool {
     let mut index = 0;
     while index < one.len() && index < other.len() && one[index] == other[index] {

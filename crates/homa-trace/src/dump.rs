@@ -9,7 +9,7 @@
 //! | 10 | 2 | clock: 0 time stamp counter, 1 monotonic, 2 virtual |
 //! | 12 | 4 | bytes per record, 32 |
 //! | 16 | 8 | ticks per second of the clock |
-//! | 24 | 8 | nanoseconds of `CLOCK_MONOTONIC_RAW` over which that was measured; 0 if it is exact |
+//! | 24 | 8 | nanoseconds of `CLOCK_MONOTONIC_RAW` over which the rate was measured; 0 if it is exact |
 //! | 32 | 8 | start of the trace in the clock's ticks ... |
 //! | 40 | 8 | ... and in nanoseconds of `CLOCK_MONOTONIC_RAW`, to merge traces of one machine |
 //! | 48 | 8 | number of records that follow |
@@ -17,7 +17,7 @@
 //! | 64 | 8 | alignment: nanoseconds to be added, signed |
 //! | 72 | 8 | alignment: parts per billion by which the clock is slow, signed |
 //! | 80 | 8 | alignment: maximum remaining error of a time, in nanoseconds |
-//! | 88 | 4 | alignment: 1 if there is one, else 0 and the three above are 0 |
+//! | 88 | 4 | alignment: 1 if there is one; otherwise 0, and the three fields above are 0 |
 //! | 92 | 4 | size of the node in words of 8 bytes |
 //!
 //! The header is followed by the [`Node`], the records, and a checksum of 8 bytes over everything before it.
@@ -39,10 +39,10 @@ pub const DUMP_HEADER_BYTES: usize = 96;
 
 pub(crate) const CHECKSUM_BYTES: usize = 8;
 
-/// The conversion of a dump's times to a time shared by several dumps.
+/// Converts a dump's times to a time shared by several dumps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Alignment {
-    /// Nanoseconds to be added.
+    /// Nanoseconds to add.
     pub offset_ns: i64,
     /// Parts per billion by which the clock is slow: this many nanoseconds are added per second since the
     /// start of the trace.
@@ -54,32 +54,32 @@ pub struct Alignment {
 /// A trace of one node, copied from its recorder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dump {
-    /// The node that recorded the trace.
+    /// The node on which the trace was recorded.
     pub node: Node,
     /// The clock of the records' times.
     pub clock: Clock,
     /// Ticks of `clock` per second: 1,000,000,000 unless `clock` is the time stamp counter.
     pub frequency_hz: u64,
-    /// Nanoseconds of `CLOCK_MONOTONIC_RAW` over which `frequency_hz` was measured; 0 if it is exact. Both
-    /// ends of the measurement have an error of about 50 ns.
+    /// Nanoseconds of `CLOCK_MONOTONIC_RAW` over which `frequency_hz` was measured; 0 if the frequency is
+    /// exact. The clock readings at both ends have an error of about 50 ns.
     pub calibration_span_ns: u64,
     /// The start of the trace, in ticks of the clock.
     pub start_time: u64,
     /// The start of the trace in nanoseconds of `CLOCK_MONOTONIC_RAW`; 0 for a virtual clock that is
     /// unrelated to real time.
     pub start_ns: u64,
-    /// The conversion of the node's times to the shared time; `None` before an alignment.
+    /// The conversion of the node's times to the shared time; `None` if the dump is not aligned.
     pub alignment: Option<Alignment>,
-    /// Number of records that newer ones overwrote before the dump.
+    /// Number of records that were overwritten by newer ones before the dump.
     pub overwritten: u64,
     /// The records, oldest first.
     pub records: Vec<Record>,
 }
 
 impl Dump {
-    /// Returns the time of a record in nanoseconds of `CLOCK_MONOTONIC_RAW` or of the virtual clock; with an
-    /// [`alignment`](Dump::alignment), in the time that the aligned dumps share. Times before the start of
-    /// the trace, which no recorder writes, count as the start. Negative times count as zero.
+    /// Returns the time of a record in nanoseconds of `CLOCK_MONOTONIC_RAW` or of the virtual clock. If there
+    /// is an [`alignment`](Dump::alignment), returns the time that the aligned dumps share. Times before the
+    /// start of the trace, which no recorder writes, count as the start. Negative times count as zero.
     #[must_use]
     pub fn time_ns(&self, record: &Record) -> u64 {
         let since_start_ns = self.since_start_ns(record);
@@ -106,9 +106,9 @@ impl Dump {
         u64::try_from(since_start_ns).unwrap_or(u64::MAX)
     }
 
-    /// Merges, by time, the records of another recorder of the same process and host. Both recorders must use
-    /// the same clock; this dump's rate applies to all records. The peers of `other` get the numbers that
-    /// they have in this dump, or new numbers if they have none.
+    /// Merges in the records of another recorder of the same process and host, by time. Both recorders must
+    /// use the same clock; this dump's rate applies to all records. Peers of `other` that this dump already
+    /// has get the numbers used in this dump; other peers get new numbers.
     pub fn merge(&mut self, other: &Dump) {
         let numbers = self.node.adopt(&other.node);
         let renumbered = other.records.iter().map(|record| {
@@ -124,10 +124,10 @@ impl Dump {
         self.records.sort_by_key(|record| record.time);
     }
 
-    /// Returns the maximum error of `frequency_hz` in parts per billion: the errors of two readings of a pair
-    /// of clocks, each about 50 ns, divided by the time between the readings. 0 if the clock's rate is exact.
-    /// Between those two readings, which span the whole trace, the error of a time does not exceed the error
-    /// of a reading.
+    /// Returns the maximum error of `frequency_hz` in parts per billion. Each of the two readings of a pair
+    /// of clocks has an error of about 50 ns; the result is the sum of these errors divided by the time
+    /// between the readings, or 0 if the clock's rate is exact. Between the two readings, which span the
+    /// whole trace, the error of a time does not exceed the error of a reading.
     #[must_use]
     pub fn calibration_error_ppb(&self) -> u64 {
         (2 * ANCHOR_ERROR_NS * 1_000_000_000).checked_div(self.calibration_span_ns).unwrap_or(0)
@@ -189,8 +189,8 @@ impl Trace {
     }
 }
 
-/// FNV-1a over 64-bit words, with a rotation so that high bits affect low ones. It detects accidents, not
-/// forgeries.
+/// FNV-1a over 64-bit words, with a rotation so that high bits affect low ones. Detects accidental damage,
+/// not forgeries.
 pub(crate) struct Checksum(u64);
 
 impl Checksum {
@@ -337,11 +337,11 @@ mod tests {
             return;
         }
         assert!(dump.calibration_span_ns >= 10_000_000);
-        // A span of ten milliseconds limits the error to ten parts per million. With each second of a trace,
-        // that limit falls to a tenth of a part per million.
+        // A span of ten milliseconds limits the error to ten parts per million. A trace of one second reduces
+        // the limit to a tenth of a part per million.
         assert!((1..=10_000).contains(&dump.calibration_error_ppb()), "{}", dump.calibration_error_ppb());
-        // The two clocks agree up to the error of an anchor. 10 us are enough even for a machine on which all
-        // anchors were interrupted.
+        // The two clocks agree to within the error of an anchor. 10 us are enough even on a machine on which
+        // all anchors were interrupted.
         let time_ns = dump.time_ns(&dump.records[0]);
         assert!(
             (before_ns - 10_000..after_ns + 10_000).contains(&time_ns),
@@ -377,7 +377,7 @@ mod tests {
         let error = read_dump(&bytes).unwrap_err();
         assert_eq!(error, DumpError::Version { found: 9 });
         assert!(error.to_string().contains("version 9"), "{error}");
-        // This holds even if the file of the other version is shorter than our header.
+        // The version is reported even if the file of the other version is shorter than our header.
         assert_eq!(read_dump(&bytes[..20]), Err(DumpError::Version { found: 9 }));
         bytes[8] = DUMP_VERSION as u8;
         bytes.push(0);

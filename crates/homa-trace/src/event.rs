@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-/// Maximum length that [`packet_word`] stores, in bytes, inclusive: 24 bits.
+/// Maximum length in bytes that [`packet_word`] can store: 24 bits.
 pub const PACKET_LENGTH_MAX: u32 = (1 << 24) - 1;
 
-/// Argument `a` of the packet events: the packet's type in the high 8 bits, its length in bytes in the low
-/// 24.
+/// Encodes argument `a` of the packet events: the packet's type in the high 8 bits, its length in bytes in
+/// the low 24.
 ///
-/// Longer lengths are stored as [`PACKET_LENGTH_MAX`]; no datagram comes close to this length.
+/// Longer lengths are stored as [`PACKET_LENGTH_MAX`]; no datagram is nearly that long.
 #[inline]
 #[must_use]
 pub const fn packet_word(packet_type: u8, length_bytes: u32) -> u32 {
@@ -82,16 +82,16 @@ event_kinds! {
     /// An outgoing message waits because the pacer limits the uplink's backlog. `a`: the backlog in
     /// nanoseconds. `b`: number of the message's granted bytes that have not been sent yet.
     WaitPacer = 7, "wait_pacer";
-    /// A message waits for buffer space. Either its receiver has no room for the message, which must then be
+    /// A message waits for buffer space: either its receiver has no room for the message, so that it must be
     /// sent again, or the driver currently accepts no packets. `a`: bytes needed. `b`: bytes free.
     WaitBuffer = 8, "wait_buffer";
-    /// An RPC was created on this endpoint. `a`: 0 as its client, 1 as its server. `b`: the length of the
+    /// An RPC was created on this endpoint. `a`: 0 at the client, 1 at the server. `b`: the length of the
     /// request in bytes.
     RpcStart = 9, "rpc_start";
     /// An incoming message is complete. `a`: 0 for a request, 1 for a response. `b`: its length in bytes.
     MessageComplete = 10, "message_complete";
-    /// An RPC's state was freed. `a`: 0 for success, else the error as the recorder numbers its errors. `b`:
-    /// 0 as its client, 1 as its server.
+    /// An RPC's state was freed. `a`: 0 for success, or else the recorder's number for the error. `b`: 0 at
+    /// the client, 1 at the server.
     RpcEnd = 11, "rpc_end";
     /// A RESEND was sent. `a`: length of the requested range in bytes. `b`: its offset.
     ResendSent = 12, "resend_sent";
@@ -131,10 +131,10 @@ event_kinds! {
     BurstOut = 24, "burst_out";
     /// The driver has accepted packets of the previous burst. ID 0. `a`: packets accepted. `b`: 0.
     BurstTaken = 25, "burst_taken";
-    /// A burst of at least one packet was read from the driver. ID 0. `a`: datagrams, with a bundle counted
+    /// A burst of at least one packet was read from the driver. ID 0. `a`: datagrams, where a bundle counts
     /// as one. `b`: empty polls of the driver since the previous burst.
     BurstIn = 26, "burst_in";
-    /// The packets of the burst read last have been processed. ID 0. `a`: packets. `b`: 0.
+    /// The packets of the last burst that was read have been processed. ID 0. `a`: packets. `b`: 0.
     BurstProcessed = 27, "burst_processed";
     /// The device or the kernel below the driver sent a packet, according to its timestamp. `a`: packet word.
     /// `b`: as in [`EventKind::PacketSent`].
@@ -149,10 +149,10 @@ event_kinds! {
     Woken = 31, "woken";
     /// A thread goes to sleep in the kernel until packets, a timer or another thread wake it. `a` and `b`: 0.
     Asleep = 32, "asleep";
-    /// Another trace is to be frozen: a FREEZE packet is sent to the peer. `a` and `b`: 0.
+    /// A FREEZE packet is sent to the peer, to freeze its trace. `a` and `b`: 0.
     FreezeSent = 33, "freeze_sent";
     /// The driving thread noticed that it had been preempted or stopped: it did not run although it was not
-    /// asleep. ID 0. `a`: nanoseconds for which it did not run, until now. `b`: 0.
+    /// asleep. ID 0. `a`: nanoseconds until now for which it did not run. `b`: 0.
     NotRunning = 34, "not_running";
 }
 

@@ -1,4 +1,4 @@
-//! Trace files: their dumps, and the check whether they belong together.
+//! Trace files: reads their dumps, and checks that they belong together.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,7 +13,7 @@ use crate::read::{ReadError, read_dumps};
 /// File name extension of traces in a directory.
 const EXTENSION: &str = "trace";
 
-/// Reasons why dumps cannot be read from files.
+/// Why dumps cannot be read from files.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
@@ -44,7 +44,7 @@ pub enum FileError {
         /// The defect.
         source: ReadError,
     },
-    /// Traces of both the simulator and live hosts.
+    /// The traces come from both the simulator and live hosts.
     #[error(
         "{} is of the simulator and {} of a live host: their times have nothing in common, pass one kind",
         simulated.display(),
@@ -56,7 +56,7 @@ pub enum FileError {
         /// A file written by a live host.
         live: PathBuf,
     },
-    /// Two traces belong to one node.
+    /// Two traces come from the same node.
     #[error("{}: it is of node {node}, and so is {}: {remedy}", path.display(), other.display())]
     SameNode {
         /// The node's name.
@@ -88,8 +88,8 @@ pub fn read_each(files: &[PathBuf]) -> Result<Vec<(Dump, PathBuf)>, FileError> {
     Ok(dumps)
 }
 
-/// Reads all dumps of these files like [`read_each`], and checks that they belong together: there must be
-/// only one dump per node, and either all or none must be of a simulation.
+/// Reads all dumps of these files like [`read_each`], and checks that they belong together: each node may
+/// have only one dump, and either all dumps or none must be from a simulation.
 ///
 /// # Errors
 /// The error names the file that cannot be read, is not a trace, is damaged, or does not belong to the
@@ -154,8 +154,8 @@ fn check_names(dumps: &[(Dump, PathBuf)]) -> Result<(), FileError> {
     Ok(())
 }
 
-/// Suggests a remedy for two traces of one node. In the same directory, file names of different runs begin
-/// with different words.
+/// Suggests a remedy for two traces of one node. If both are in one directory, files of different runs have
+/// names that begin with different words.
 fn remedy(path: &Path, other: &Path) -> String {
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let (later, first) = (name(path), name(other));
@@ -174,7 +174,7 @@ fn remedy(path: &Path, other: &Path) -> String {
 }
 
 impl Dump {
-    /// Returns whether the dump's times are simulated. A switch also counts time from its own start, but
+    /// Returns whether the dump's times are simulated. A live switch also counts time from its own start, but
     /// records when it started.
     #[must_use]
     pub fn is_simulated(&self) -> bool {

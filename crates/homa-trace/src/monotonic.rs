@@ -12,25 +12,25 @@ use crate::os::{SystemClock, clock_ns};
 pub struct Moment {
     /// Nanoseconds of `CLOCK_MONOTONIC`.
     pub ns: u64,
-    /// The same time on [`Clock::Tsc`], like [`Ticks::now`](crate::Ticks::now). `None` if the counter cannot
-    /// replace the system's clock, so that the time was read from the system.
+    /// The same time on [`Clock::Tsc`], as from [`Ticks::now`](crate::Ticks::now). `None` if the counter
+    /// cannot replace the system's clock, in which case the time was read from the system.
     pub ticks: Option<u64>,
 }
 
 /// `CLOCK_MONOTONIC`, derived from the time stamp counter if the counter is the system's own clock source.
 ///
 /// Each thread reads both clocks together once per millisecond and counts ticks in between. A time therefore
-/// differs from the system's time for two reasons. The first is the error of the reading: half of the time
-/// that it took to read both clocks, which is about 50 ns. It is at most 500 ticks, because an interrupted
-/// reading is not used. The second is the change of the rate in the last millisecond, since the rate was
-/// measured: a few nanoseconds if the clock is not being adjusted. It is at most a microsecond, because the
-/// system's clock is read instead if the two clocks diverge faster.
+/// differs from the system's time for two reasons. The first is the error of the reading: half of the time it
+/// took to read both clocks, or about 50 ns. It is at most 500 ticks, because interrupted readings are
+/// discarded. The second is that the rate may have changed since it was measured, less than a millisecond
+/// ago. This causes a few nanoseconds of error if the clock is not being adjusted. The error is at most a
+/// microsecond, because the system's clock is read instead if the two clocks diverge faster.
 ///
-/// The times of two threads may differ by twice as much. The times of one thread never decrease, but a time
-/// from another thread may be ahead by that difference.
+/// The times of two threads may differ by twice as much. The times that one thread gets never decrease, but a
+/// time from another thread may be ahead by that difference.
 ///
 /// After a suspension, or a migration to another machine, the counter no longer matches the system's clock.
-/// At most a millisecond later, both clocks are read again. A counter that went back is not used at all.
+/// At most a millisecond later, both clocks are read again. A counter that has gone back is not used at all.
 ///
 /// ```
 /// let clock = homa_trace::MonotonicClock::new();
@@ -50,8 +50,8 @@ impl Default for MonotonicClock {
 
 impl MonotonicClock {
     /// Checks, once per process, whether the counter can replace the system's clock. The counter must be
-    /// invariant, and it must be the kernel's own clock source, because the kernel has compared its clock
-    /// source between processors and with other clocks.
+    /// invariant. It must also be the kernel's own clock source, because the kernel has checked that its
+    /// clock source agrees between processors and with other clocks.
     #[must_use]
     pub fn new() -> MonotonicClock {
         static COUNTS: OnceLock<bool> = OnceLock::new();
@@ -59,8 +59,8 @@ impl MonotonicClock {
         MonotonicClock { counts }
     }
 
-    /// Returns the time. Reads the counter. Once per millisecond, each thread also reads the counter two more
-    /// times and the system's clock once.
+    /// Returns the time, which is derived from the counter. Once per millisecond, each thread also reads the
+    /// counter two more times and the system's clock once.
     #[inline]
     #[must_use]
     pub fn now(&self) -> Moment {
@@ -78,8 +78,8 @@ fn monotonic_ns() -> u64 {
     clock_ns(SystemClock::Monotonic)
 }
 
-/// Returns whether the counter is the kernel's clock source. If the kernel does not list it, the kernel may
-/// have a reason not to use it.
+/// Returns whether the counter is the kernel's clock source. If the kernel does not use it, it may have a
+/// reason not to.
 fn is_clock_source() -> bool {
     const CURRENT: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     std::fs::read_to_string(CURRENT).is_ok_and(|source| source.trim() == "tsc")
@@ -93,8 +93,8 @@ thread_local! {
 /// unknown.
 static NS_PER_TICK: AtomicU64 = AtomicU64::new(0);
 
-/// Threads never wait for this lock: a thread that does not get it uses the current rate. If a process forks
-/// while a thread holds the lock, the rate never changes in the child.
+/// No thread ever waits for this lock: a thread that does not get it uses the current rate. If a process
+/// forks while a thread holds the lock, the rate never changes in the child.
 static RATE: Mutex<Rate> = Mutex::new(Rate::UNKNOWN);
 
 #[cold]
@@ -117,14 +117,15 @@ fn read_clock_and_ticks() -> Moment {
 /// Number of binary places of a rate.
 const PLACES: u32 = 32;
 
-/// Validity of a reading of both clocks, in nanoseconds. It is short enough to make a change of the rate
-/// negligible, and long enough to make the cost of a reading negligible.
+/// Time in nanoseconds for which a reading of both clocks is valid. It is short enough to make changes of the
+/// rate negligible, and long enough to make the cost of the readings negligible.
 const GOOD_NS: u64 = 1_000_000;
 
-/// Maximum duration in ticks of reading both clocks: several times that of an uninterrupted reading.
+/// Maximum duration in ticks of reading both clocks: several times longer than an uninterrupted reading
+/// takes.
 const MOST_GAP_TICKS: u64 = 1_000;
 
-/// The values of both clocks at the same time.
+/// The values of both clocks at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pair {
     ticks: u64,
@@ -132,8 +133,8 @@ struct Pair {
 }
 
 impl Pair {
-    /// Returns `None` if the reading was interrupted, or if its two counter values are from processors that
-    /// disagree.
+    /// Returns `None` if the reading was interrupted, or if its two counter values come from processors whose
+    /// counters disagree.
     fn new(before: u64, ns: u64, after: u64) -> Option<Pair> {
         let gap = after.wrapping_sub(before);
         (gap <= MOST_GAP_TICKS).then(|| Pair { ticks: before.wrapping_add(gap / 2), ns })
@@ -155,7 +156,7 @@ impl Reading {
     const NONE: Reading =
         Reading { pair: Pair { ticks: 0, ns: 0 }, ns_per_tick: 0, good_ticks: 0, floor_ns: 0 };
 
-    /// Returns the time at this value of the counter, if the reading is valid for it. A counter that went
+    /// Returns the time at this value of the counter, if the reading is valid for it. A counter that has gone
     /// back is treated as if it were far ahead.
     #[inline]
     fn ns_at(&self, ticks: u64) -> Option<u64> {
@@ -165,14 +166,14 @@ impl Reading {
 
     #[inline]
     fn counted(&self, passed: u64) -> u64 {
-        // The product has at most 52 bits: a millisecond in nanoseconds, with the binary places of a rate.
+        // The product has at most 52 bits: a millisecond in nanoseconds, plus the binary places of a rate.
         self.pair.ns + ((passed * self.ns_per_tick) >> PLACES)
     }
 
-    /// Returns the state after a new reading, which may lack a pair, at a rate that may be unknown.
+    /// Returns the state after a new reading. The reading may lack a pair, and the rate may be unknown.
     fn after(&self, pair: Option<Pair>, ns_per_tick: u64) -> Reading {
-        // This is the last time that may have been returned. If the counter went back, it is up to a
-        // millisecond ahead, and the clock stands still until that time.
+        // This is the latest time that may have been returned. If the counter has gone back, this time is up
+        // to a millisecond ahead, and the clock stands still until then.
         let floor_ns = self.floor_ns.max(self.counted(self.good_ticks));
         match (pair, (GOOD_NS << PLACES).checked_div(ns_per_tick)) {
             (Some(pair), Some(good_ticks)) => Reading { pair, ns_per_tick, good_ticks, floor_ns },
@@ -181,23 +182,24 @@ impl Reading {
     }
 }
 
-/// The measurement of the rate.
+/// Measures the rate.
 #[derive(Debug)]
 struct Rate {
-    /// The rate is measured from the first pair on. The second pair replaces the first when it is old enough.
+    /// Two pairs of readings. The rate is measured from the first one; the second one replaces it when old
+    /// enough.
     since: Option<(Pair, Pair)>,
 }
 
 /// Minimum time over which the rate is measured, in nanoseconds. Two pairs, each with an error of about 50
-/// ns, then limit the error of the rate to a 10,000th, and the error of a time to 100 ns.
+/// ns, then limit the error of the rate to 1/10,000, and the error of a time to 100 ns.
 const LEAST_SPAN_NS: u64 = 1_000_000;
 
 /// Age, in nanoseconds, at which the second pair replaces the first. The measurement of the rate spans at
 /// most twice this time.
 const SPAN_NS: u64 = 500_000_000;
 
-/// Divisor that yields the largest plausible change of the rate. If a rate differs from the previous one by
-/// more than this fraction, the two clocks have diverged.
+/// Reciprocal of the largest plausible relative change of the rate. If the rate differs from the previous one
+/// by more, the two clocks have diverged.
 const PARTED: u64 = 1_000;
 
 impl Rate {
@@ -214,12 +216,12 @@ impl Rate {
             (Some(ticks @ 1..), Some(ns @ LEAST_SPAN_NS..)) => {
                 u64::try_from((u128::from(ns) << PLACES) / u128::from(ticks)).unwrap_or(0)
             }
-            // It is too early to measure, or the pair is an older reading by another thread.
+            // It is too early to measure, or the pair is an older reading from another thread.
             (Some(_), Some(_)) | (None, None) => return before,
             // One of the two clocks has gone back.
             _ => 0,
         };
-        // A first rate cannot be compared with an earlier rate. In a long span the machine may have been
+        // A first rate cannot be compared with an earlier one. If the span is long, the machine may have been
         // suspended, during which one of the two clocks stood still.
         let is_doubtful = before == 0 && pair.ns.saturating_sub(first.ns) > 2 * SPAN_NS;
         if rate == 0 || is_doubtful || before != 0 && rate.abs_diff(before) > before / PARTED {
@@ -269,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_look_that_shows_an_earlier_time_takes_none_back() {
-        // The assumed rate is 20 ppm too high.
+        // The rate that the reading assumes is 20 ppm too high.
         let reading = Reading::NONE.after(Some(pair(0, 0)), RATE_25 + RATE_25 / 50_000);
         let last =
             (2_490_000..2_500_000).rev().find_map(|ticks| reading.ns_at(ticks)).expect("good until then");
@@ -306,12 +308,13 @@ mod tests {
         assert!((known.load(Ordering::Relaxed) as f64 - wanted).abs() < 2.0);
         // An older reading by another thread.
         assert_eq!(rate.learn(pair(1, 1), &known), known.load(Ordering::Relaxed));
-        // The machine is suspended for a minute, during which only one clock continues.
+        // The machine is suspended for a minute, during which only one clock runs.
         assert_eq!(rate.learn(pair(at.0 + ticks_of(60_000_000_000), at.1 + 50_000_000), &known), 0);
         at = (at.0 + ticks_of(60_001_000_000), at.1 + 51_000_000);
         assert_eq!(rate.learn(pair(at.0, at.1), &known), RATE_25);
         assert_eq!(rate.learn(pair(7, at.1 + 1), &known), 0, "the counter began anew");
-        // It is suspended again before a rate is known, for 8 hours. The system's clock advances by a minute.
+        // The machine is suspended for 8 hours before a rate is known. The system's clock advances by a
+        // minute.
         at = (ticks_of(28_860_000_000_000), at.1 + 60_000_000_000);
         assert_eq!(rate.learn(pair(at.0, at.1), &known), 0);
         assert_eq!(rate.learn(pair(at.0 + ticks_of(1_000_000), at.1 + 1_000_000), &known), RATE_25);
@@ -324,7 +327,8 @@ mod tests {
         let clock = MonotonicClock::new();
         let watch = || {
             let mut last = 0;
-            // The loop takes several milliseconds. In each of them, a thread reads the system's clock again.
+            // The loop takes several milliseconds. In each of them, the thread reads the system's clock
+            // again.
             for _ in 0..100_000 {
                 let early = monotonic_ns();
                 let Moment { ns, ticks } = clock.now();

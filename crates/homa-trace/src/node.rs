@@ -9,10 +9,10 @@ pub const NAME_MAX_BYTES: usize = 255;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum NodeKind {
-    /// A host: its records have a peer, a priority and a core ([`Place::at_host`](crate::Place::at_host)).
+    /// A host, whose records have a peer, a priority and a core ([`Place::at_host`](crate::Place::at_host)).
     #[default]
     Host = 0,
-    /// A switch: its records have a port and a queue ([`Place::in_switch`](crate::Place::in_switch)).
+    /// A switch, whose records have a port and a queue ([`Place::in_switch`](crate::Place::in_switch)).
     Switch = 1,
 }
 
@@ -35,27 +35,27 @@ pub struct Node {
     pub name: String,
     /// Names for the numbers in the node's records: a host's peer addresses, or a switch's port devices.
     pub others: BTreeMap<u16, String>,
-    /// Identifies the machine until it restarts: nodes with the same number share one `CLOCK_MONOTONIC_RAW`.
-    /// 0 if the machine is unknown or the node is simulated.
+    /// Identifies the machine until it reboots: nodes with the same number share one `CLOCK_MONOTONIC_RAW`. 0
+    /// if the machine is unknown or the node is simulated.
     pub machine: u64,
 }
 
 impl Node {
-    /// Makes a host with this name, without names for its peers.
+    /// Creates a host with this name, without names for its peers.
     #[must_use]
     pub fn host(name: impl Into<String>) -> Node {
         Node { name: name.into(), ..Node::default() }
     }
 
-    /// Makes a switch with this name and these ports, numbered from 0.
+    /// Creates a switch with this name and these ports, numbered from 0.
     #[must_use]
     pub fn switch(name: impl Into<String>, ports: impl IntoIterator<Item = String>) -> Node {
         Node { kind: NodeKind::Switch, name: name.into(), others: (0..).zip(ports).collect(), machine: 0 }
     }
 
-    /// Merges the names of another recorder of the same host. Returns, for each number of `other`, its number
-    /// in this node. Equal names get equal numbers, and `u16::MAX` stands for all names for which no number
-    /// is left.
+    /// Merges in the names of another recorder of the same host. Returns a map from the numbers of `other` to
+    /// the numbers in this node. Equal names get equal numbers, and `u16::MAX` stands for all names for which
+    /// no number is left.
     pub(crate) fn adopt(&mut self, other: &Node) -> BTreeMap<u16, u16> {
         let mut known: BTreeMap<String, u16> =
             self.others.iter().map(|(number, name)| (name.clone(), *number)).collect();
@@ -74,9 +74,9 @@ impl Node {
         numbers
     }
 
-    /// Encodes the node: kind 2 bytes, number of others 4, machine 8, name; then for each of the others its
-    /// number 2 and its name. A name consists of its length 2 and its bytes. The encoding is padded with
-    /// zeros to whole words.
+    /// Encodes the node: kind (2 bytes), number of other names (4), machine (8) and the node's name; then for
+    /// each other name its number (2) and the name. A name is encoded as its length (2) and its bytes. The
+    /// encoding is padded with zeros to whole words.
     pub(crate) fn to_words(&self) -> Vec<u64> {
         let mut bytes = Vec::new();
         bytes.extend((self.kind as u16).to_le_bytes());
@@ -91,7 +91,7 @@ impl Node {
         bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
     }
 
-    /// Decodes the words of [`to_words`](Node::to_words). Returns `None` if they are malformed.
+    /// Decodes words from [`to_words`](Node::to_words). Returns `None` if they are malformed.
     pub(crate) fn from_words(words: &[u64]) -> Option<Node> {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let mut rest = &bytes[..];
@@ -109,8 +109,8 @@ impl Node {
     }
 }
 
-/// Returns a number for this machine, derived from the random ID that Linux draws at each boot, or 0 if the
-/// ID cannot be read.
+/// Returns a number for this machine, derived from the random ID that Linux generates at each boot, or 0 if
+/// the ID cannot be read.
 pub(crate) fn this_machine() -> u64 {
     let drawn = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = drawn.chars().filter(char::is_ascii_hexdigit).take(16).collect();
@@ -134,7 +134,7 @@ fn take_name(rest: &mut &[u8]) -> Option<String> {
     let length = usize::from(u16::from_le_bytes(take(rest)?));
     let (name, left) = rest.split_at_checked(length).filter(|_| length <= NAME_MAX_BYTES)?;
     *rest = left;
-    // The name is shown on terminals, and terminals interpret control characters.
+    // The name is shown on terminals, which interpret control characters.
     Some(str::from_utf8(name).ok()?.replace(char::is_control, "\u{fffd}"))
 }
 

@@ -1,5 +1,5 @@
-//! The clocks of the operating system and the caller's core. A target without an operating system, such as
-//! wasm32-unknown-unknown, has neither. A trace on such a target uses virtual time.
+//! The clocks of the operating system and the core of the calling thread. A target without an operating
+//! system, such as wasm32-unknown-unknown, has neither; a trace on such a target uses virtual time.
 
 /// A clock of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,10 +50,10 @@ mod linux {
         now.tv_sec as u64 * 1_000_000_000 + now.tv_usec as u64 * 1_000
     }
 
-    /// Returns the core on which the caller runs plus one, or 0 if the system does not report it.
+    /// Returns one more than the core on which the caller runs, or 0 if the system does not report the core.
     #[inline]
     pub(crate) fn core_plus_one() -> u16 {
-        // SAFETY: the call has no arguments and touches no memory of ours.
+        // SAFETY: the call has no arguments and accesses no memory of ours.
         let core = unsafe { libc::sched_getcpu() };
         u16::try_from(core + 1).unwrap_or(0)
     }

@@ -5,28 +5,29 @@ use std::fmt;
 /// Priorities are 0 to 7.
 const PRIORITY_BITS: u8 = 7;
 
-/// Flag of a received packet: its priority is known.
+/// Flag that marks the priority of a received packet as known.
 const PRIORITY_KNOWN: u8 = 8;
 
 /// The place of an event: in a switch, the port and the queue; at a host, the peer, the priority and the
-/// core. The trace's [`NodeKind`](crate::NodeKind) determines which of the two it is.
+/// core. The trace's [`NodeKind`](crate::NodeKind) determines which of these it is.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 #[repr(transparent)]
 pub struct Place([u16; 3]);
 
 impl Place {
-    /// Makes a place in a switch. `port`: the output port of the frame, from 0. `queue`: the frame's queue at
-    /// that port; larger queues have precedence. `reason`: why the frame was dropped, by the switch's
-    /// numbering of reasons, or 0.
+    /// Creates a place in a switch. `port` is the output port of the frame, from 0. `queue` is the frame's
+    /// queue at that port; larger queues have precedence. `reason` is the number of the reason why the switch
+    /// dropped the frame, or 0.
     #[inline]
     #[must_use]
     pub const fn in_switch(port: u16, queue: u16, reason: u16) -> Place {
         Place([port, queue, reason])
     }
 
-    /// Makes a place at a host. `peer`: the number of the peer, 0 for none. `priority`: the priority of the
-    /// packet, 0 to 7; for a received packet, the result of [`Place::priority_received`]. `endpoint`: the
-    /// endpoint. `core_plus_one`: the core of the recording thread plus one, 0 if unknown.
+    /// Creates a place at a host. `peer` is the number of the peer, or 0 if there is none. `priority` is the
+    /// priority of the packet, 0 to 7; for a received packet, it is the result of
+    /// [`Place::priority_received`]. `endpoint` is the endpoint. `core_plus_one` is the core of the recording
+    /// thread plus one, or 0 if unknown.
     #[inline]
     #[must_use]
     pub const fn at_host(peer: u16, priority: u8, endpoint: u8, core_plus_one: u16) -> Place {
@@ -75,16 +76,16 @@ impl Place {
         self.0[1] as u8 & PRIORITY_BITS
     }
 
-    /// Returns the priority of a packet on arrival, for
+    /// Returns the priority with which a packet arrived, for
     /// [`EventKind::PacketReceived`](crate::EventKind::PacketReceived) and
-    /// [`EventKind::DeviceReceived`](crate::EventKind::DeviceReceived), or `None` if it is unknown, as in
-    /// older traces.
+    /// [`EventKind::DeviceReceived`](crate::EventKind::DeviceReceived). `None` if it is unknown, as in older
+    /// traces.
     #[must_use]
     pub const fn received_priority(self) -> Option<u8> {
         if self.0[1] as u8 & PRIORITY_KNOWN == 0 { None } else { Some(self.priority()) }
     }
 
-    /// Returns the host's endpoint that recorded the event, from 0.
+    /// Returns the endpoint of the host that recorded the event, from 0.
     #[must_use]
     pub const fn endpoint(self) -> u8 {
         (self.0[1] >> 8) as u8

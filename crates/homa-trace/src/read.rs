@@ -8,17 +8,17 @@ use crate::node::Node;
 use crate::trace::Record;
 
 const HEADER_WORDS: usize = DUMP_HEADER_BYTES / 8;
-/// Bytes per read. Memory grows only with the records that actually arrive.
+/// Bytes per read. Memory use grows only with the records that actually arrive.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// Reasons why bytes are not a dump that this version can read.
+/// Why bytes are not a dump that this version can read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DumpError {
     /// The bytes do not begin with [`DUMP_MAGIC`].
     #[error("not a Homa trace: the file does not begin with its magic bytes")]
     NotADump,
-    /// The dump has another version of the format.
+    /// The dump has a different version of the format.
     #[error(
         "this trace has format version {found}, and only version {DUMP_VERSION} can be read: use the release that wrote it"
     )]
@@ -40,12 +40,12 @@ pub enum DumpError {
     /// The bytes are damaged.
     #[error("the trace is damaged: its {what} is wrong; copy or record it again")]
     Corrupt {
-        /// The part in which the damage was found.
+        /// The part that is damaged.
         what: &'static str,
     },
 }
 
-/// Reasons why no dumps can be read from a file.
+/// Why no dumps can be read from a file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -71,8 +71,8 @@ pub fn read_dump(bytes: &[u8]) -> Result<Dump, DumpError> {
     if rest.is_empty() { Ok(dump) } else { Err(DumpError::TrailingBytes) }
 }
 
-/// Reads all dumps of a file, at least one. Memory grows with the bytes that are present, not with the size
-/// that a header announces. Reads in large pieces, so the file needs no buffering.
+/// Reads all dumps of a file, at least one. Memory use grows with the bytes that are present, not with the
+/// size that a header announces. Reads in large pieces, so the file needs no buffering.
 ///
 /// # Errors
 /// The first error of the file, or the first defect in it.
@@ -120,7 +120,7 @@ fn read_one(file: &mut impl Read) -> Result<Option<Dump>, ReadError> {
     let mut records = Vec::new();
     let mut part = [0; 4];
     let mut filled = 0;
-    // This cannot overflow, because even the total, which is larger, has not overflowed.
+    // This cannot overflow, because the computation of the total, which is larger, has not overflowed.
     body.words(count * 4, |word| {
         part[filled] = word;
         filled = (filled + 1) % 4;

@@ -5,8 +5,8 @@ use crate::dump::Dump;
 use crate::node::{Node, this_machine};
 use crate::trace::{Record, Trace};
 
-/// The records of a trace, copied in parts. A recording thread waits at most for the copy of one part, and
-/// never for the rest of a dump's work.
+/// The records of a trace, copied in parts. A recording thread waits at most while one part is copied, and
+/// never while the rest of a dump is produced.
 ///
 /// ```
 /// use homa_trace::{Clock, EventKind, Node, Snapshot, Trace};
@@ -25,7 +25,7 @@ pub struct Snapshot {
     start: Anchor,
     /// Position of the next record to copy, counted from the first record ever written.
     next: u64,
-    /// Position of the end of the records to copy, exclusive.
+    /// Position at which copying ends, exclusive.
     end: u64,
     /// Records that were overwritten before they were copied.
     overwritten: u64,
@@ -33,7 +33,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Makes a snapshot of the records that the trace holds now. None are copied yet.
+    /// Creates a snapshot of the records that the trace currently contains. None are copied yet.
     #[must_use]
     pub fn new(trace: &Trace) -> Snapshot {
         let next = trace.overwritten();
@@ -58,8 +58,8 @@ impl Snapshot {
         self.records.truncate(copied);
     }
 
-    /// Copies up to `most` more records. Returns whether all records are copied. Records that the trace has
-    /// overwritten in the meantime count as overwritten.
+    /// Copies up to `most` more records. Returns whether all records have been copied. Records that the trace
+    /// has overwritten in the meantime count as overwritten.
     pub fn copy_part(&mut self, trace: &Trace, most: usize) -> bool {
         let first = self.next.max(trace.overwritten()).min(self.end);
         self.overwritten += first - self.next;
@@ -73,7 +73,7 @@ impl Snapshot {
     /// Returns the copied records, sorted by time, as a dump of this node.
     ///
     /// With [`Clock::Tsc`], the counter's rate is measured from the creation of the trace until now. If the
-    /// trace is younger than 10 ms, this function busy-waits until the trace is that old.
+    /// trace is younger than 10 ms, this function busy-waits until the trace is 10 ms old.
     #[must_use]
     pub fn dump(mut self, mut node: Node) -> Dump {
         let (frequency_hz, calibration_span_ns) = match self.clock {
@@ -83,7 +83,7 @@ impl Snapshot {
         if self.start.monotonic_ns != 0 && node.machine == 0 {
             node.machine = this_machine();
         }
-        // A record whose time was taken earlier may have been written after records of a later time.
+        // A record whose time was read earlier may have been written after records with later times.
         self.records.sort_by_key(|record| record.time);
         Dump {
             node,
@@ -100,7 +100,7 @@ impl Snapshot {
 }
 
 impl Trace {
-    /// Copies all records at once.
+    /// Copies all records in one call.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let mut snapshot = Snapshot::new(self);

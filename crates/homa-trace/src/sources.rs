@@ -1,4 +1,4 @@
-//! The clocks of this machine that a program can read, for comparing them.
+//! The clocks of this machine that a program can read, so that they can be compared.
 
 use crate::clock::{Clock, monotonic_raw_ns, tsc};
 use crate::os::{SystemClock, clock_ns, time_of_day_ns};
@@ -10,7 +10,7 @@ pub enum Source {
     Tsc,
     /// `CLOCK_MONOTONIC_RAW`: the counter as calibrated by the kernel, without adjustments.
     MonotonicRaw,
-    /// `CLOCK_MONOTONIC`: never set, but sped up and slowed down by time synchronisation.
+    /// `CLOCK_MONOTONIC`: never set, but sped up and slowed down by time synchronization.
     Monotonic,
     /// `CLOCK_REALTIME`: time of day, set and adjusted.
     Realtime,
@@ -48,7 +48,7 @@ impl Source {
         }
     }
 
-    /// Returns whether this machine has the source. The counter must be invariant.
+    /// Returns whether this machine has the source. The time stamp counter must be invariant.
     #[must_use]
     pub fn is_available(self) -> bool {
         self != Source::Tsc || Clock::Tsc.available() == Clock::Tsc
@@ -80,7 +80,7 @@ mod tests {
             let before = source.now();
             assert!(before > 0 && (source.now() >= before || source == Source::Realtime), "{source:?}");
         }
-        // Only the time of day is in whole microseconds.
+        // Only this source is in whole microseconds.
         assert_eq!(Source::TimeOfDay.now() % 1_000, 0);
         for (coarse, fine) in [
             (Source::MonotonicCoarse, Source::Monotonic),

@@ -1,12 +1,13 @@
-//! A clock for loops without a trace.
+//! A clock for loops that have no trace.
 
 use crate::clock::{Anchor, Clock, calibrate, monotonic_raw_ns, tsc};
 use crate::os::{SystemClock, clock_ns};
 
-/// The cheapest clock of this machine: the time stamp counter if it is invariant, else `CLOCK_MONOTONIC_RAW`.
+/// The cheapest clock of this machine: the time stamp counter if it is invariant, or else
+/// `CLOCK_MONOTONIC_RAW`.
 ///
 /// The clock counts ticks, whose duration [`Ticks::rate`] measures. All copies represent the same clock. The
-/// counters of different processors agree as closely as Linux requires of its own clock source.
+/// counters of different processors agree as closely as Linux requires for its own clock source.
 ///
 /// ```
 /// let ticks = homa_trace::Ticks::start();
@@ -53,8 +54,8 @@ impl Ticks {
         if self.clock == Clock::Tsc { tsc() } else { monotonic_raw_ns() }
     }
 
-    /// Reads this clock and the system's real-time clock together, so that real-time stamps close to the
-    /// reading can be converted.
+    /// Reads this clock and the system's real-time clock together, so that real-time timestamps taken close
+    /// to the reading can be converted.
     ///
     /// Reads two of the system's clocks, with or without system calls, and this clock before and after each.
     /// An interrupted reading is repeated.
@@ -68,7 +69,7 @@ impl Ticks {
             if gap / 2 < best.error_ticks {
                 best = RealTime { ticks: before + gap / 2, real_ns, error_ticks: gap / 2, ..best };
             }
-            // Repeat an interrupted pair; most are not interrupted.
+            // If the pair was interrupted, repeat it; most are not.
             if best.error_ticks <= GOOD_PAIR_TICKS {
                 break;
             }
@@ -77,15 +78,15 @@ impl Ticks {
         best
     }
 
-    /// Like [`Ticks::rate`], but uses the time that has passed so far, however short, and so never waits.
-    /// After a millisecond the error is a 10,000th.
+    /// Like [`Ticks::rate`], but uses the time that has passed so far, however short, and therefore never
+    /// waits. After a millisecond the error is 1/10,000.
     #[must_use]
     pub fn rate_so_far(&self) -> TickRate {
         if self.clock != Clock::Tsc {
             return TickRate { hz: NS_PER_S };
         }
-        // Use the best of several readings. With a single reading, a thread that was preempted in the middle
-        // got such a wrong rate that a time a few milliseconds ago was off by tens of microseconds.
+        // Use the best of several readings. When there was only one, a thread preempted in the middle of it
+        // got such a wrong rate that times a few milliseconds in the past were off by tens of microseconds.
         let now = Anchor::within(2 * GOOD_PAIR_TICKS);
         let passed_ns = u128::from(now.monotonic_ns.saturating_sub(self.start.monotonic_ns)).max(1);
         let passed = u128::from(now.time.saturating_sub(self.start.time)).max(1);
@@ -93,8 +94,8 @@ impl Ticks {
         TickRate { hz: hz.max(1) }
     }
 
-    /// Returns the rate, measured from [`Ticks::start`] until now; a longer time gives a more accurate rate.
-    /// Busy-waits for a few milliseconds if the time is too short for a measurement.
+    /// Returns the rate, measured from [`Ticks::start`] until now. The more time has passed, the more
+    /// accurate the rate. Busy-waits for a few milliseconds if the time is too short for a measurement.
     #[must_use]
     pub fn rate(&self) -> TickRate {
         let hz = if self.clock == Clock::Tsc { calibrate(self.start).0 } else { NS_PER_S };
@@ -106,12 +107,12 @@ const NS_PER_S: u64 = 1_000_000_000;
 
 const REAL_TIME_TRIES: usize = 4;
 
-/// Maximum error of an uninterrupted pair of readings, which is half of its duration, in ticks: 200 ns at 5
-/// GHz.
+/// Maximum error of an uninterrupted pair of readings, in ticks: 200 ns at 5 GHz. The error is half of the
+/// time that the pair takes.
 const GOOD_PAIR_TICKS: u64 = 1_000;
 
 /// A simultaneous reading of a trace's clock and of the real-time clock. The real-time clock may be set and
-/// slewed, so the pair is useless over longer times.
+/// slewed, so the pair is only useful for a short time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RealTime {
     ticks: u64,
@@ -121,9 +122,9 @@ pub struct RealTime {
 }
 
 impl RealTime {
-    /// Converts a time of the real-time clock in nanoseconds to ticks. The error is half of the time that it
-    /// took to read both clocks, about 50 ns, plus a 2,000th of the distance from the reading. That fraction
-    /// is the maximum rate at which the system slews its clock.
+    /// Converts a time of the real-time clock in nanoseconds to ticks. The error is half of the time it took
+    /// to read both clocks, about 50 ns, plus 1/2,000 of the distance from the reading, since this is the
+    /// maximum rate at which the system slews its clock.
     #[must_use]
     pub fn ticks(&self, real_ns: u64) -> u64 {
         let distance_ns = i128::from(real_ns) - i128::from(self.real_ns);
@@ -198,8 +199,8 @@ mod tests {
         let begin = (ticks.now(), monotonic_raw_ns());
         let rate = ticks.rate();
         let (passed, real) = (rate.ns(ticks.now() - begin.0), monotonic_raw_ns() - begin.1);
-        // An interruption between reading the two clocks may be long, but it adds nearly the same time to
-        // both.
+        // An interruption between the readings of the two clocks may be long, but it adds nearly the same
+        // time to both.
         assert!(passed > 0 && real > 0 && passed < 10 * real && real < 10 * passed, "{passed} and {real} ns");
     }
 }

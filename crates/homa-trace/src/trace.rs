@@ -29,7 +29,7 @@ pub struct Record {
     pub b: u32,
     /// The number of the [`EventKind`].
     pub kind: u16,
-    /// The place of the event.
+    /// Where the event happened.
     pub place: Place,
 }
 
@@ -39,7 +39,7 @@ impl Record {
     /// Size of a record, in memory and in a dump.
     pub const BYTES: usize = 32;
 
-    /// Returns the kind, or `None` if a newer version recorded a kind unknown to this version.
+    /// Returns the kind, or `None` for a kind recorded by a newer version and unknown to this one.
     #[inline]
     #[must_use]
     pub fn event(&self) -> Option<EventKind> {
@@ -75,13 +75,13 @@ impl Record {
 #[derive(Debug)]
 pub struct Trace {
     ring: Box<[Record]>,
-    /// Number of records ever written. The next record is written at this position modulo the ring's length.
+    /// Total number of records written. The next record is written at this position modulo the ring's length.
     written: u64,
     recording: bool,
     clock: Clock,
     virtual_now_ns: u64,
     start: Anchor,
-    /// Latest time of all records.
+    /// The latest time of any record.
     last_time: u64,
     /// The last time read in a stage.
     stage_time: u64,
@@ -121,8 +121,8 @@ impl Trace {
         }
     }
 
-    /// Makes a trace that keeps the last `records` events. The number is rounded up to a power of two and
-    /// limited to 1 to [`MAX_RECORDS`].
+    /// Creates a trace that keeps the last `records` events. The number is rounded up to a power of two and
+    /// clamped to the range 1 to [`MAX_RECORDS`].
     ///
     /// Allocates and touches the whole ring (32 bytes per record), so that recording causes no page fault.
     #[must_use]
@@ -138,30 +138,32 @@ impl Trace {
         };
         let records = records.clamp(1, MAX_RECORDS).next_power_of_two();
         let mut ring = vec![Record::default(); records].into_boxed_slice();
-        // The kernel may provide zeroed memory without mapping its pages. A write that the compiler cannot
-        // remove maps them.
+        // The kernel may provide zeroed memory without mapping its pages. To map them, write to the pages in
+        // a way that the compiler cannot remove.
         for record in &mut ring {
             std::hint::black_box(&mut *record).kind = 0;
         }
         Trace { ring, recording: true, clock, start, last_time: start.time, ..Trace::off() }
     }
 
-    /// Like [`new`](Trace::new) with [`Clock::Virtual`], for a virtual clock that was zero at this time of
-    /// `CLOCK_MONOTONIC_RAW` and runs at the same rate. The times of the trace's dump can be compared with
-    /// other dumps of the machine.
+    /// Like [`new`](Trace::new) with [`Clock::Virtual`], for a virtual clock that was zero when
+    /// `CLOCK_MONOTONIC_RAW` was `zero_ns`, and that runs at the same rate. The times in the trace's dump can
+    /// be compared with those in other dumps of the machine.
     #[must_use]
     pub fn since(records: usize, zero_ns: u64) -> Trace {
         let start = Anchor { time: 0, monotonic_ns: zero_ns };
         Trace { start, ..Trace::new(records, Clock::Virtual) }
     }
 
-    /// Records an event of a host now, without a peer. Does nothing if the trace is off or frozen.
+    /// Records an event of a host at the current time, without a peer. Does nothing if the trace is off or
+    /// frozen.
     #[inline]
     pub fn record(&mut self, kind: EventKind, id: u64, a: u32, b: u32) {
         self.record_with(kind, id, a, b, 0, 0);
     }
 
-    /// Records an event of a host now, for the peer with this number and a packet of this priority.
+    /// Records an event of a host at the current time, for the peer with this number and a packet of this
+    /// priority.
     #[inline]
     pub fn record_with(&mut self, kind: EventKind, id: u64, a: u32, b: u32, peer: u16, priority: u8) {
         if self.recording {
@@ -169,7 +171,7 @@ impl Trace {
         }
     }
 
-    /// Records an event now at this place.
+    /// Records an event at the current time and at this place.
     #[inline]
     pub fn record_at(&mut self, kind: EventKind, id: u64, a: u32, b: u32, place: Place) {
         if self.recording {
@@ -178,20 +180,20 @@ impl Trace {
         }
     }
 
-    /// Not inlined, so that a trace that does not record costs only a branch per event. Inlined, this
-    /// function would account for a fifth of the code around it.
+    /// Not inlined, so that a trace that does not record costs only a branch per event. If inlined, this
+    /// function would make up a fifth of the code around it.
     #[inline(never)]
     fn record_live(&mut self, kind: EventKind, id: u64, a: u32, b: u32, peer: u16, priority: u8) {
         let (now, place) = (self.now(), self.place(peer, priority));
         self.push(now, kind, id, a, b, place);
     }
 
-    /// Begins a stage of the work: the next record reads the clock, and the following records share its time,
+    /// Begins a stage of the work: the next record reads the clock, and the records after it share its time,
     /// because reading the clock is most of the cost of a record. The clock is read again after every few
-    /// records, so that no time is off by more than a microsecond of work.
+    /// records, so that each time is accurate to within a microsecond of work.
     ///
-    /// Call this where one step of the work ends and another begins. Without a call, each record reads the
-    /// clock. Does nothing with [`Clock::Virtual`], which costs nothing to read.
+    /// Call this where one step of the work ends and another begins. Until the first call, each record reads
+    /// the clock. Does nothing with [`Clock::Virtual`], which costs nothing to read.
     #[inline]
     pub fn begin_stage(&mut self) {
         if self.clock != Clock::Virtual {
@@ -199,8 +201,8 @@ impl Trace {
         }
     }
 
-    /// Like [`begin_stage`](Trace::begin_stage), with a time that was just read from the clock of
-    /// [`Trace::ticks`].
+    /// Like [`begin_stage`](Trace::begin_stage), with a time that was just read from the clock that
+    /// [`Trace::ticks`] returns.
     #[inline]
     pub fn begin_stage_at(&mut self, time: u64) {
         if self.clock != Clock::Virtual {
@@ -209,13 +211,13 @@ impl Trace {
         }
     }
 
-    /// Records an event with the time of the previous record, for an event that is part of the same step.
+    /// Records an event that is part of the same step as the previous record, with that record's time.
     #[inline]
     pub fn record_again(&mut self, kind: EventKind, id: u64, a: u32, b: u32, place: Place) {
         self.record_stamped(self.last_time, kind, id, a, b, place);
     }
 
-    /// Records an event with a time that was read from the clock of [`Trace::ticks`] earlier, when the trace
+    /// Records an event with a time read earlier from the clock that [`Trace::ticks`] returns, when the trace
     /// was not available. The ring is then not sorted by time, but a dump is.
     #[inline]
     pub fn record_stamped(&mut self, time: u64, kind: EventKind, id: u64, a: u32, b: u32, place: Place) {
@@ -227,15 +229,16 @@ impl Trace {
     // A separate function, so that a trace that does not record costs only a branch per event.
     #[inline]
     fn push(&mut self, time: u64, kind: EventKind, id: u64, a: u32, b: u32, place: Place) {
-        // While recording, the length is a power of two and not zero, so the masked index is below it.
+        // While recording, the length is a power of two and not zero, so the masked index is less than the
+        // length.
         let index = self.written as usize & self.ring.len().wrapping_sub(1);
         self.ring[index] = Record { time, id, a, b, kind: kind as u16, place };
         self.written += 1;
-        // An earlier time does not set back the time that the next records share.
+        // An earlier time must not set back the time that later records share.
         self.last_time = self.last_time.max(time);
     }
 
-    /// Sets the host's endpoint for the following records. The default is the first endpoint.
+    /// Sets the host's endpoint for later records. The default is the first endpoint.
     pub fn set_endpoint(&mut self, endpoint: u8) {
         self.endpoint = endpoint;
     }
@@ -251,8 +254,9 @@ impl Trace {
         Place::at_host(peer, priority, self.endpoint, self.core_plus_one)
     }
 
-    /// Begins a turn of the calling thread: begins a stage, and marks the known core as outdated. Reading the
-    /// core for each record would add a quarter to a record's cost. Does nothing with [`Clock::Virtual`].
+    /// Begins a turn of the calling thread: begins a stage, and marks the last known core as outdated.
+    /// Reading the core for each record would increase a record's cost by a quarter. Does nothing with
+    /// [`Clock::Virtual`].
     #[inline]
     pub fn begin_turn(&mut self) {
         self.core_is_old = self.clock != Clock::Virtual;
@@ -266,7 +270,7 @@ impl Trace {
         (!self.is_off() && self.clock != Clock::Virtual).then(|| Ticks::of(self.clock, self.start))
     }
 
-    /// Returns the latest time of all records, in ticks, or the start of the trace if there are none.
+    /// Returns the latest time of any record, in ticks, or the start of the trace if there are no records.
     #[inline]
     #[must_use]
     pub fn last_time(&self) -> u64 {
@@ -299,23 +303,22 @@ impl Trace {
         }
     }
 
-    /// Sets the time of the following events of a trace with [`Clock::Virtual`]; other clocks ignore it.
+    /// Sets the time of later events in a trace with [`Clock::Virtual`]; other clocks ignore it.
     #[inline]
     pub fn set_virtual_now(&mut self, now_ns: u64) {
         self.virtual_now_ns = now_ns;
     }
 
     /// Records [`EventKind::Freeze`] for this RPC and stops recording, so that the events before the freeze
-    /// are not overwritten. `cause` is the freeze event's argument `a`. Does nothing if the trace is off or
-    /// already frozen.
+    /// are not overwritten. `cause` becomes argument `a` of the freeze event. Does nothing if the trace is
+    /// off or already frozen.
     pub fn freeze(&mut self, id: u64, cause: u32) {
         self.begin_stage();
         self.record(EventKind::Freeze, id, cause, 0);
         self.recording = false;
     }
 
-    /// Continues recording after a freeze, and keeps the records in the ring. Does nothing if the trace is
-    /// off.
+    /// Resumes recording after a freeze, and keeps the records in the ring. Does nothing if the trace is off.
     pub fn unfreeze(&mut self) {
         self.recording = !self.ring.is_empty();
     }
@@ -357,7 +360,7 @@ impl Trace {
         self.written == 0
     }
 
-    /// Returns the number of records that newer ones have overwritten.
+    /// Returns the number of records that were overwritten by newer ones.
     #[must_use]
     pub fn overwritten(&self) -> u64 {
         self.written - self.len() as u64

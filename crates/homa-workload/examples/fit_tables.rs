@@ -7,9 +7,9 @@
 //! The messages of a row `(first, last, upto_ppm)` are spread evenly over the sizes `first..=last`. The fit
 //! goes through the published points from small to large and makes each row as long as possible. Within a
 //! row, the share of messages must stay within `MESSAGE_TOLERANCE` of the published share, and the share of
-//! bytes within a second tolerance. The second tolerance is the smallest with which `MAX_ROWS` rows are
-//! enough. The share of bytes matters because loads and cutoffs follow from it. A row has exactly the mass of
-//! the points that it replaces, and their mean to within half a byte, so errors do not accumulate from row to
+//! bytes within a second tolerance. The second tolerance is the smallest for which `MAX_ROWS` rows suffice.
+//! The share of bytes matters because loads and cutoffs depend on it. A row has exactly the mass of the
+//! points that it replaces, and their mean to within half a byte, so errors do not accumulate from row to
 //! row.
 
 use std::process::ExitCode;
@@ -29,7 +29,7 @@ struct Point {
     bytes: f64,
 }
 
-/// A fitted row and the maximum deviation inside it.
+/// A fitted row, and the maximum deviation within the row.
 #[derive(Clone, Copy)]
 struct Row {
     first: u64,
@@ -84,7 +84,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Reads the points, merges rows that repeat a size, and returns them with the mean.
+/// Reads the points and merges rows that repeat a size. Returns the points and the mean.
 fn read_points(text: &str) -> Option<(Vec<Point>, f64)> {
     let mut points: Vec<Point> = Vec::new();
     for line in text.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_digit())) {
@@ -106,7 +106,7 @@ fn read_points(text: &str) -> Option<(Vec<Point>, f64)> {
     (!points.is_empty()).then_some((points, mean))
 }
 
-/// Greedy fit: makes every row as long as the tolerances allow.
+/// Fits rows greedily: makes every row as long as the tolerances allow.
 fn fit(points: &[Point], mean: f64, byte_tolerance: f64) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     let mut start = 0;
@@ -128,7 +128,8 @@ fn fit(points: &[Point], mean: f64, byte_tolerance: f64) -> Vec<Row> {
                 break;
             }
         }
-        // A single point always fits as a row of one size. A point without messages needs no row.
+        // A single point can always be represented by a row of one size. A point without messages needs no
+        // row.
         match best {
             Some((end, row)) => {
                 rows.push(row);
@@ -170,7 +171,7 @@ fn fit_row(points: &[Point], mean: f64, start: usize, end: usize, floor: u64) ->
     best
 }
 
-/// The maximum deviations from the published shares at the points that the row replaces.
+/// Returns the maximum deviations from the published shares at the points that the row replaces.
 fn row_error(points: &[Point], before: Point, mean: f64, mass: f64, (first, last): (u64, u64)) -> Deviation {
     let width = (last - first + 1) as f64;
     let mut worst = Deviation { messages: 0.0, bytes: 0.0 };

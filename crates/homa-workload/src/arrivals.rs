@@ -1,7 +1,7 @@
 //! Poisson arrivals of messages for an offered load.
 //!
-//! The load from many independent senders resembles a Poisson process: gaps between messages are
-//! exponentially distributed and do not depend on how long earlier messages took ("open loop"). Gbps here
+//! The load from many independent senders resembles a Poisson process: the gaps between messages are
+//! exponentially distributed and do not depend on how long earlier messages took ("open loop"). Here, Gbps
 //! means 10^9 bits per second of message payload in one direction, as in the published runs; headers are not
 //! included.
 
@@ -10,8 +10,8 @@ use rand_pcg::Pcg64;
 
 use crate::error::WorkloadError;
 
-/// Minimum rate in messages per second. The longest possible gap, 37 times the mean gap, still fits the
-/// arithmetic.
+/// Minimum rate in messages per second. At this rate the longest possible gap, 37 times the mean gap, does
+/// not overflow.
 pub const MIN_RATE_PER_SEC: f64 = 1e-6;
 
 /// Maximum rate in messages per second: one per nanosecond, the unit of the gaps.
@@ -22,14 +22,15 @@ const ARRIVAL_STREAM: u64 = 0x1f83_d9ab_fb41_bd6b;
 
 /// An endless series of gaps between messages, in nanoseconds, which depends only on the rate and the seed.
 ///
-/// The logarithm function is that of the platform, so a replay on another platform may differ by a nanosecond
-/// in some gaps.
+/// The logarithm function is the platform's, so on another platform some gaps of a replay may differ by a
+/// nanosecond.
 #[derive(Debug, Clone)]
 pub struct Poisson {
     rng: Pcg64,
     mean_gap_ns: f64,
-    /// The remainder of rounding to whole nanoseconds, 0 to 1 (exclusive), which is added to the next gap.
-    /// Without it, gaps would be half a nanosecond too short on average, and high rates noticeably too high.
+    /// The remainder from rounding to whole nanoseconds, 0 to 1 (exclusive), which is added to the next gap.
+    /// Without it, gaps would be half a nanosecond too short on average, which would make high rates
+    /// noticeably too high.
     carry_ns: f64,
 }
 
@@ -47,8 +48,8 @@ impl Poisson {
         Ok(Self { rng, mean_gap_ns: 1e9 / rate_per_sec, carry_ns: 0.0 })
     }
 
-    /// Creates a process that offers `gbps` (10^9 bits of payload per second) with messages of `mean_bytes`
-    /// on average.
+    /// Creates a process that offers a load of `gbps` (10^9 bits of payload per second) with messages of
+    /// `mean_bytes` bytes on average.
     ///
     /// # Errors
     /// [`WorkloadError::RateOutOfRange`] if the resulting rate is out of range or not a number.
@@ -70,16 +71,16 @@ impl Iterator for Poisson {
     }
 }
 
-/// Returns the messages per second that carry `gbps` (10^9 bits of payload per second) at `mean_bytes` per
-/// message.
+/// Returns the number of messages per second that carries a load of `gbps` (10^9 bits of payload per second)
+/// if messages have `mean_bytes` bytes on average.
 ///
 /// If `mean_bytes` is 0, the result is infinite or not a number, which [`Poisson::new`] reports as an error.
 pub fn rate_per_sec(gbps: f64, mean_bytes: f64) -> f64 {
     gbps * 1e9 / (8.0 * mean_bytes)
 }
 
-/// Returns the payload bandwidth, in 10^9 bits per second, of `rate_per_sec` messages per second at
-/// `mean_bytes` per message.
+/// Returns the payload bandwidth, in 10^9 bits per second, of `rate_per_sec` messages per second of
+/// `mean_bytes` bytes on average.
 pub fn gbps(rate_per_sec: f64, mean_bytes: f64) -> f64 {
     rate_per_sec * mean_bytes * 8.0 / 1e9
 }

@@ -3,10 +3,10 @@
 use crate::error::WorkloadError;
 
 /// Maximum number of points of a user-defined distribution, far more than any published distribution has. It
-/// bounds the memory.
+/// limits the memory needed.
 pub const MAX_CSV_POINTS: usize = 100_000;
 
-/// Maximum difference of the last fraction from 1. Files may have as few as six digits.
+/// Maximum difference between the last fraction and 1. Fractions in files may have as few as six digits.
 const END_TOLERANCE: f64 = 1e-6;
 
 /// Parses and checks the points. In the result, the last fraction is exactly 1.
@@ -39,7 +39,8 @@ pub(crate) fn parse(text: &str) -> Result<Vec<(u32, f64)>, WorkloadError> {
         return Err(invalid_line(last_line, problem));
     }
     let end = last.1;
-    // Otherwise, points with this fraction could lie above the end, or hold a tiny share of messages.
+    // Otherwise, points that repeat the last fraction could be above 1, or appear to contain a tiny share of
+    // messages.
     points.iter_mut().filter(|point| point.1 == end).for_each(|point| point.1 = 1.0);
     Ok(points)
 }

@@ -24,13 +24,13 @@
 //! | name | workload |
 //! |---|---|
 //! | `short-long` | 75 % of 30 bytes and 25 % of 500,000 bytes: RAMCloud's mix in which long messages delay short ones |
-//! | `one-medium` | always 130,000 bytes, as in RAMCloud: every message needs grants |
+//! | `one-medium` | always 130,000 bytes, as in RAMCloud; every message needs grants |
 //! | `starve` | 100,000, 200,000 ... 900,000 bytes in equal numbers, and half as many of 1,000,000: the sizes with which Linux Homa's own benchmark makes SRPT starve the longest messages. Not a realistic load; for offered loads of 100 % or more |
 //! | a number | always that many bytes |
 //!
 //! # Representation
 //!
-//! A distribution consists of spans. The messages of a span are spread evenly over consecutive sizes; a span
+//! A distribution consists of spans. The messages of a span are spread evenly over consecutive sizes. A span
 //! of a single size is a step. Published and user-defined distributions list every size that occurs, so the
 //! points of a user-defined distribution are all steps. The built-in tables replace runs of many rare sizes
 //! with wider spans of the same mass and mean.
@@ -49,8 +49,8 @@ pub use crate::csv::MAX_CSV_POINTS;
 /// Makes the random numbers for sizes independent of those for arrivals when both start from the same seed.
 const SIZE_STREAM: u64 = 0x73a9_05d1_6e2b_48cf;
 
-/// Tolerance for rounding errors in sums of fractions, so that a quantile exactly at a step's upper edge
-/// belongs to that step.
+/// Tolerance for rounding errors in sums of fractions, so that a quantile exactly at the upper edge of a step
+/// is attributed to that step.
 const ROUNDING: f64 = 1e-12;
 
 /// Messages spread evenly over the sizes `first..=last`.
@@ -79,8 +79,8 @@ impl Span {
         (f64::from(self.first) + f64::from(self.last)) / 2.0
     }
 
-    /// Returns the smallest size that at least `fraction` of all messages do not exceed. `fraction` is at
-    /// most `upto`.
+    /// Returns the smallest size such that at least `fraction` of all messages are no larger. `fraction` is
+    /// at most `upto`.
     fn quantile(&self, fraction: f64) -> u32 {
         if self.first == self.last {
             return self.first;
@@ -141,8 +141,8 @@ impl Workload {
         Ok(Self::fixed_size(bytes))
     }
 
-    /// Parses a user-defined distribution: the text of a CSV file with one `size,cumulative_fraction` per
-    /// line.
+    /// Parses a user-defined distribution: the text of a CSV file with one `size,cumulative_fraction` pair
+    /// per line.
     ///
     /// Only the listed sizes occur. Blank lines and lines that start with `#` are skipped, as is one header
     /// line before the first point. Sizes are in bytes, at least 1, and increase from line to line. Fractions
@@ -168,10 +168,10 @@ impl Workload {
         tables::PUBLISHED.iter().find(|(known, ..)| *known == name).map(|(_, mean, _)| *mean)
     }
 
-    /// Returns the same workload with all longer messages shortened to `max_bytes`.
+    /// Returns the same workload with all messages longer than `max_bytes` shortened to `max_bytes`.
     ///
     /// Published runs of Linux Homa do the same: they shorten longer messages to the maximum instead of
-    /// omitting them. All fractions below the maximum stay the same, and the mean decreases.
+    /// omitting them. The fractions for all sizes below the maximum stay the same, and the mean decreases.
     ///
     /// # Errors
     /// [`WorkloadError::SizeOutOfRange`] for 0 bytes.
@@ -191,8 +191,8 @@ impl Workload {
         Ok(Self { truncated_at: Some(max_bytes), ..Self::from_rows(self.name.clone(), rows) })
     }
 
-    /// Returns the requested name in lower case; for a fixed size, the number; for a user-defined
-    /// distribution, its given name.
+    /// Returns the workload's name: the requested name in lower case, the number for a fixed size, or the
+    /// given name for a user-defined distribution.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -217,7 +217,7 @@ impl Workload {
         self.spans[self.spans.len() - 1].last
     }
 
-    /// Returns the share of messages of at most `bytes`, 0 to 1.
+    /// Returns the share of messages with at most `bytes` bytes, from 0 to 1.
     pub fn cdf(&self, bytes: u32) -> f64 {
         let at = self.spans.partition_point(|span| span.last < bytes);
         match self.spans.get(at) {
@@ -228,7 +228,7 @@ impl Workload {
         }
     }
 
-    /// Returns the smallest size, in bytes, that at least `fraction` of all messages do not exceed.
+    /// Returns the smallest size in bytes such that at least `fraction` of all messages are no larger.
     ///
     /// A fraction of 0 or less gives the shortest message, a fraction of 1 or more the longest.
     pub fn quantile(&self, fraction: f64) -> u32 {
@@ -245,7 +245,7 @@ impl Workload {
         Quantiles { workload: self, span: 0, part: 0, parts }
     }
 
-    /// Draws one message length, in bytes, with one number from `rng`.
+    /// Draws one message length, in bytes, using one number from `rng`.
     ///
     /// The same random number gives the same quantile of every workload, so two runs with the same seed
     /// differ only where their workloads differ.
@@ -269,8 +269,7 @@ impl Workload {
     }
 
     /// Builds the workload from rows of first size, last size and cumulative fraction, increasing and ending
-    /// at 1. Rows without messages are omitted: otherwise the shortest or longest size might be one that
-    /// never occurs.
+    /// at 1. Rows without messages are omitted: otherwise the minimum or maximum size might never occur.
     fn from_rows(name: String, rows: impl IntoIterator<Item = (u32, u32, f64)>) -> Self {
         let mut spans: Vec<Span> = Vec::new();
         let mut below = 0.0;

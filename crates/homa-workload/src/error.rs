@@ -1,4 +1,4 @@
-//! Errors in requested workloads.
+//! Errors in workloads that were requested.
 
 use thiserror::Error;
 
@@ -12,13 +12,13 @@ pub enum WorkloadError {
         /// The given name.
         name: String,
     },
-    /// A message size that is zero or does not fit 32 bits. Such messages cannot be sent.
+    /// A message size is zero or does not fit in 32 bits. Such messages cannot be sent.
     #[error("message size `{size}` is out of range: use 1 to {} bytes", u32::MAX)]
     SizeOutOfRange {
         /// The given size.
         size: String,
     },
-    /// A line of a user's CSV text breaks one of its rules.
+    /// A line of a user's CSV text breaks one of the format's rules.
     #[error("line {line}: {problem}")]
     Csv {
         /// The line's number, counted from 1.
@@ -29,7 +29,7 @@ pub enum WorkloadError {
     /// The CSV text has no points.
     #[error("no points: the text needs lines of `size,cumulative_fraction`, the last fraction being 1")]
     CsvEmpty,
-    /// A message rate outside the range of the arrival process.
+    /// A message rate is outside the range of the arrival process.
     #[error(
         "{rate_per_sec} messages per second is out of range: use {} to {}; if it came from a bandwidth and a mean size, \
          check both",

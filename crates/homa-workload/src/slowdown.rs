@@ -3,7 +3,7 @@
 //!
 //! # Rows
 //!
-//! There are ten bins of equal message count. They follow from the workload's distribution, not from the
+//! There are ten bins of equal message count. They are derived from the workload's distribution, not from the
 //! measured messages, so that the rows of two runs can be compared. An additional last row is for the largest
 //! 1 % of the messages, which the tenth bin also contains. A workload with few sizes has fewer bins, because
 //! bins that would end at the same size are merged. The last row is omitted if it would repeat the bin before
@@ -11,7 +11,7 @@
 //!
 //! # Short messages
 //!
-//! A short message has less than 1500 bytes and is among the shortest 10 % of the workload: its size is at
+//! A short message is shorter than 1500 bytes and among the shortest 10 % of the workload: its size is at
 //! most the 10th percentile, and at most 1499 bytes. If more than 10 % of the messages have the smallest
 //! size, only messages of that size are short. If a workload has no messages under 1500 bytes, the count of
 //! short messages stays 0.
@@ -19,8 +19,8 @@
 //! # Precision
 //!
 //! Percentiles come from histograms with three significant digits (slowdowns are stored in thousandths);
-//! means and counts are exact. A percentile is the smallest value that at least this share of the messages
-//! does not exceed. In a row without messages, all values are zero.
+//! means and counts are exact. A percentile is the smallest value such that at least this share of the
+//! messages does not exceed it. In a row without messages, all values are zero.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -31,21 +31,21 @@ use crate::error::WorkloadError;
 /// Number of bins of equal message count.
 const BINS: u32 = 10;
 
-/// Maximum size of a short message, in bytes: it fits one ordinary packet.
+/// Maximum size of a short message, in bytes: it fits in one ordinary packet.
 const SHORT_MAX_BYTES: u32 = 1499;
 
 /// Maximum recorded value. Longer times (in nanoseconds) and larger slowdowns (in thousandths) are recorded
-/// as this value. It limits a histogram to about 300 kB. As a time, it is 73 minutes, longer than every
+/// as this value. The limit keeps a histogram below about 300 kB. As a time it is 73 minutes, longer than any
 /// timeout.
 const MAX_RECORDED: u64 = 1 << 42;
 
 /// One row of the slowdown table.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BinSummary {
-    /// The largest size of the row, in bytes, inclusive. A row begins after the end of the previous row,
-    /// except for the row of the largest 1 %, which ends where the last bin ends.
+    /// The largest size of the row, in bytes, inclusive. A row begins where the previous row ends. The
+    /// exception is the row of the largest 1 %, which ends where the last bin ends.
     pub max_bytes: u32,
-    /// Messages recorded.
+    /// Number of messages recorded.
     pub count: u64,
     /// Mean slowdown.
     pub slowdown_mean: f64,
@@ -55,24 +55,24 @@ pub struct BinSummary {
     pub slowdown_p99: f64,
     /// 99.9th percentile of slowdown.
     pub slowdown_p999: f64,
-    /// Median round trip, in microseconds.
+    /// Median round-trip time, in microseconds.
     pub rtt_p50_us: f64,
-    /// 99th percentile of the round trip, in microseconds.
+    /// 99th percentile of the round-trip time, in microseconds.
     pub rtt_p99_us: f64,
 }
 
-/// Round trips of the messages up to a maximum size.
+/// Round-trip times of the messages up to a maximum size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShortSummary {
     /// The maximum size, in bytes, inclusive.
     pub max_bytes: u32,
-    /// Messages recorded.
+    /// Number of messages recorded.
     pub count: u64,
-    /// Median round trip, in microseconds.
+    /// Median round-trip time, in microseconds.
     pub p50_us: f64,
-    /// 99th percentile of the round trip, in microseconds.
+    /// 99th percentile of the round-trip time, in microseconds.
     pub p99_us: f64,
-    /// 99.9th percentile of the round trip, in microseconds.
+    /// 99.9th percentile of the round-trip time, in microseconds.
     pub p999_us: f64,
     /// Median slowdown.
     pub slowdown_p50: f64,
@@ -80,7 +80,8 @@ pub struct ShortSummary {
     pub slowdown_p99: f64,
 }
 
-/// Records round trips and summarizes them by size. Use one per thread and merge them at the end.
+/// Records round-trip times and summarizes them by message size. Use one recorder per thread, and merge them
+/// at the end.
 #[derive(Debug, Clone)]
 pub struct SlowdownRecorder {
     /// The bins, by increasing size.
@@ -115,7 +116,8 @@ impl SlowdownRecorder {
         edges.dedup();
         let last_bin_after = edges.iter().rev().nth(1).copied().unwrap_or(0);
         let max_bytes = workload.max_bytes();
-        // Sizes above the 99th percentile, or only the largest size if more than 1 % of the messages have it.
+        // The row covers sizes above the 99th percentile, or only the largest size if more than 1 % of the
+        // messages have that size.
         let largest_from = workload.quantile(0.99).saturating_add(1).min(max_bytes);
         let whole_last_bin = workload.cdf(largest_from - 1) <= workload.cdf(last_bin_after);
         Self {
@@ -130,7 +132,7 @@ impl SlowdownRecorder {
 
     /// Records a message of `size_bytes` that took `rtt_ns`, and that takes `best_ns` in an unloaded network.
     ///
-    /// Sizes above the workload's largest size count in the last bin. A `best_ns` of 0 counts as 1.
+    /// Messages above the workload's largest size count in the last bin. A `best_ns` of 0 counts as 1.
     pub fn record(&mut self, size_bytes: u32, rtt_ns: u64, best_ns: u64) {
         let slowdown = rtt_ns as f64 / best_ns.max(1) as f64;
         self.count += 1;
@@ -147,7 +149,7 @@ impl SlowdownRecorder {
     /// Adds the records of another recorder of the same workload.
     ///
     /// # Errors
-    /// [`WorkloadError::BinsDiffer`] if the other recorder has different bins; nothing is added then.
+    /// [`WorkloadError::BinsDiffer`] if the other recorder has different bins. In that case nothing is added.
     pub fn merge(&mut self, other: &Self) -> Result<(), WorkloadError> {
         if !self.edges().eq(other.edges()) {
             return Err(WorkloadError::BinsDiffer);
@@ -171,7 +173,8 @@ impl SlowdownRecorder {
         self.bins.iter().chain(self.largest.iter().map(|(_, row)| row)).map(Row::summary).collect()
     }
 
-    /// Whether the last row of [`SlowdownRecorder::bins`] is the row for the largest 1 % instead of a bin.
+    /// Returns whether the last row of [`SlowdownRecorder::bins`] is the row for the largest 1 % instead of a
+    /// bin.
     pub fn has_largest_row(&self) -> bool {
         self.largest.is_some()
     }
@@ -181,7 +184,7 @@ impl SlowdownRecorder {
         if self.count == 0 { 0.0 } else { self.slowdown_sum / self.count as f64 }
     }
 
-    /// Messages recorded.
+    /// Returns the number of messages recorded.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -191,8 +194,8 @@ impl SlowdownRecorder {
         self.short.summary()
     }
 
-    /// Returns the figures of the smaller half of the messages by count: messages up to the workload's median
-    /// size. This is more than half if many messages have the median size.
+    /// Returns the figures of the smaller half of the messages by count: the messages up to the workload's
+    /// median size. These are more than half of all messages if many have the median size.
     pub fn short_half(&self) -> ShortSummary {
         self.short_half.summary()
     }
@@ -246,7 +249,7 @@ impl Row {
     }
 }
 
-/// The round trips of messages up to a maximum size.
+/// Round-trip times of the messages up to a maximum size.
 #[derive(Debug, Clone)]
 struct Group {
     max_bytes: u32,
@@ -284,7 +287,7 @@ impl Group {
     }
 }
 
-/// A histogram that grows with its values, so that the many rows of many threads stay small.
+/// Returns a histogram whose memory grows with its values, so that the many rows of many threads stay small.
 fn histogram() -> Histogram<u64> {
     Histogram::new(3).expect("three significant digits are within what the histogram supports")
 }

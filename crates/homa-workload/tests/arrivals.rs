@@ -1,4 +1,4 @@
-//! Poisson arrivals.
+//! Tests of Poisson arrivals.
 
 use homa_workload::arrivals::{MAX_RATE_PER_SEC, MIN_RATE_PER_SEC, gbps, rate_per_sec};
 use homa_workload::{Poisson, Workload};

@@ -1,9 +1,9 @@
-//! Distributions from a user's CSV text.
+//! Tests of distributions from a user's CSV text.
 
 use homa_workload::dist::MAX_CSV_POINTS;
 use homa_workload::{Workload, WorkloadError};
 
-/// Returns the line and the problem for which the text is refused.
+/// Returns the line and the problem because of which the text is rejected.
 fn refusal(text: &str) -> (usize, String) {
     match Workload::from_csv("mine", text) {
         Err(WorkloadError::Csv { line, problem }) => (line, problem),

@@ -1,4 +1,4 @@
-//! Properties of message-size distributions that can be tested without the published points.
+//! Tests of the properties of message-size distributions that do not depend on the published points.
 
 use homa_workload::{Workload, WorkloadError};
 
@@ -8,7 +8,7 @@ fn all() -> Vec<Workload> {
     Workload::names().chain(["1", "100", "500000"]).map(|name| Workload::named(name).unwrap()).collect()
 }
 
-/// The share of messages with exactly this size.
+/// Returns the share of messages with exactly this size.
 fn share(workload: &Workload, bytes: u32) -> f64 {
     workload.cdf(bytes) - workload.cdf(bytes - 1)
 }
@@ -78,7 +78,7 @@ fn the_cumulative_fraction_rises_from_zero_to_one() {
 #[test]
 fn the_mean_agrees_with_the_cumulative_fractions() {
     for workload in all().into_iter().map(|workload| workload.truncated(200_000).unwrap()) {
-        // The mean size is the sum, over all lengths, of the share of longer messages.
+        // The mean size equals the sum, over all lengths, of the share of messages that are longer.
         let sum: f64 = (0..workload.max_bytes()).map(|bytes| 1.0 - workload.cdf(bytes)).sum();
         assert!((sum / workload.mean_bytes() - 1.0).abs() < 1e-9, "{workload}: {sum}");
     }
@@ -123,7 +123,7 @@ fn samples_follow_the_distribution() {
         for tenth in 1..10 {
             let edge = workload.quantile(f64::from(tenth) / 10.0);
             let seen = sizes.partition_point(|&bytes| bytes <= edge) as f64 / COUNT as f64;
-            // The tolerance is five standard deviations of a share of 200,000 draws.
+            // The tolerance is five standard deviations of a share measured with 200,000 draws.
             assert!((seen - workload.cdf(edge)).abs() < 0.0056, "{workload} {edge}: {seen}");
         }
         let mean = sizes.iter().map(|&bytes| f64::from(bytes)).sum::<f64>() / COUNT as f64;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use homa_workload::Workload;
 
-/// The published points of one workload: `(size, cumulative fraction)`; only these sizes occur.
+/// The published points of one workload, as pairs of size and cumulative fraction. Only these sizes occur.
 struct Published {
     mean_bytes: f64,
     points: Vec<(u32, f64)>,
@@ -33,8 +33,8 @@ fn with_published(check: impl Fn(&Workload, &Published)) {
     }
 }
 
-/// The mean size, in bytes, if every message has one of the published sizes and longer messages are shortened
-/// to `max_bytes`.
+/// Returns the mean size, in bytes, if every message has one of the published sizes and longer messages are
+/// shortened to `max_bytes`.
 fn step_mean(published: &Published, max_bytes: u32) -> f64 {
     let mut below = 0.0;
     let mut mean = 0.0;

@@ -1,4 +1,4 @@
-//! Slowdown by message size.
+//! Tests of the slowdown by message size.
 
 use homa_workload::{SlowdownRecorder, Workload, WorkloadError};
 
@@ -12,7 +12,7 @@ fn edges(name: &str) -> Vec<u32> {
     recorder(name).bins().iter().map(|row| row.max_bytes).collect()
 }
 
-/// Whether two values agree within the three digits of the histograms.
+/// Returns whether two values agree to the three digits of the histograms.
 fn close(value: f64, expected: f64) -> bool {
     (value / expected - 1.0).abs() <= 0.001
 }
@@ -86,7 +86,7 @@ fn sizes_land_in_the_bin_whose_edge_they_do_not_exceed() {
 #[test]
 fn percentiles_and_means_are_those_of_the_messages() {
     let mut recorder = recorder("100");
-    // Slowdowns 1.001, 1.002 ... 11 over a best time of 10 us.
+    // Slowdowns of 1.001, 1.002 ... 11 with a best time of 10 us.
     for step in 1..=10_000 {
         recorder.record(100, 10_000 + 10 * step, 10_000);
     }
@@ -112,7 +112,8 @@ fn short_means_under_1500_bytes_and_the_shortest_tenth() {
     }
     assert_eq!(threshold("short-long"), 30);
     assert_eq!(threshold("100"), 100);
-    // A tenth of W5's messages are below 5880 bytes, but only messages below 1500 bytes are short.
+    // A tenth of W5's messages are shorter than 5880 bytes, but only messages of less than 1500 bytes are
+    // short.
     assert_eq!(threshold("w5"), 1499);
 
     let mut medium = recorder("one-medium");
@@ -138,7 +139,7 @@ fn merged_recorders_say_what_one_would_have_said() {
     let mut whole = SlowdownRecorder::new(&w2);
     let mut parts = [SlowdownRecorder::new(&w2), SlowdownRecorder::new(&w2), SlowdownRecorder::new(&w2)];
     for (index, size) in w2.sampler(SEED).take(30_000).enumerate() {
-        // Times that are multiples of the best time keep the sums exact in any order.
+        // If all times are multiples of the best time, the sums are exact in any order.
         let rtt_ns = 1000 * (1 + index as u64 % 977);
         whole.record(size, rtt_ns, 1000);
         parts[index % 3].record(size, rtt_ns, 1000);

@@ -1,12 +1,12 @@
 //! Measures what a flood of forged packets costs other clients, over real sockets on the loopback device.
 //!
 //! `cargo run --release -p homa --example hostile -- 3 50000 200` floods a server for 3 seconds with 50,000
-//! packets per second from 200 addresses. It compares the round trips of honest clients during the flood with
-//! those before it.
+//! packets per second from 200 addresses. It compares the round-trip times of honest clients during the flood
+//! with those before it.
 //!
 //! Exits with code 1 if a call failed or a configured bound was exceeded. The ratio of the P99s, which should
-//! stay below 3, is printed but not judged: it depends on the machine's other load. `homa-sim`'s
-//! `tests/hostile.rs` judges it in virtual time.
+//! stay below 3, is printed but not checked, because it depends on the other load of the machine.
+//! `tests/hostile.rs` of `homa-sim` checks it in virtual time.
 
 use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -26,7 +26,7 @@ usage: hostile [SECONDS [PACKETS_PER_SECOND [ADDRESSES]]]
 
 example: hostile 3 50000 200";
 
-/// Number of honest clients, each with its own host and one call at a time.
+/// Number of honest clients. Each has its own host and makes one call at a time.
 const CLIENTS: usize = 2;
 const MAX_RPCS: u32 = 100_000;
 const MAX_PEERS: u32 = 4_096;
@@ -55,7 +55,7 @@ fn options() -> Option<Options> {
     arguments.next().is_none().then_some(options)
 }
 
-/// Pseudorandom numbers (xorshift, Marsaglia 2003): the flood need not be unpredictable.
+/// A pseudorandom number generator (xorshift, Marsaglia 2003), since the flood need not be unpredictable.
 struct Numbers(u64);
 
 impl Numbers {
@@ -124,7 +124,7 @@ fn flood(to: SocketAddr, options: Options, stop: &AtomicBool) -> Result<u64, std
         let due = (begin.elapsed().as_micros() as u64).saturating_mul(options.packets_per_second) / 1_000_000;
         while sent < due {
             let socket = &sockets[numbers.next() as usize % sockets.len()];
-            // Packets that do not fit the receiver's buffer are lost, as in any flood.
+            // Packets that do not fit in the receiver's buffer are lost, as in any flood.
             let _ = socket.send_to(&forge(&mut numbers), to);
             sent += 1;
         }
@@ -133,7 +133,7 @@ fn flood(to: SocketAddr, options: Options, stop: &AtomicBool) -> Result<u64, std
     Ok(sent)
 }
 
-/// Makes calls until the time is over; returns the round trips, and the number of failed calls.
+/// Makes calls until `time` has passed; returns the round-trip times and the number of failed calls.
 fn calls(to: ServerAddr, time: Duration) -> Result<(Vec<Duration>, u64), Box<dyn Error + Send + Sync>> {
     let host = Host::builder().address("127.0.0.1:0".parse()?).bind()?;
     let client = host.client()?;
@@ -156,7 +156,7 @@ fn calls(to: ServerAddr, time: Duration) -> Result<(Vec<Duration>, u64), Box<dyn
     Ok((times, failed))
 }
 
-/// Returns the round trips of all clients, ascending, and the number of failed calls.
+/// Returns the round-trip times of all clients in ascending order, and the number of failed calls.
 fn all_calls(to: ServerAddr, time: Duration) -> Result<(Vec<Duration>, u64), Box<dyn Error + Send + Sync>> {
     let clients: Vec<_> = (0..CLIENTS).map(|_| std::thread::spawn(move || calls(to, time))).collect();
     let (mut times, mut failed) = (Vec::new(), 0);

@@ -1,7 +1,7 @@
-//! Measures how one server scales over several endpoints: 8 answering threads against 3 clients of 20 threads
-//! each, all in this process and over loopback. For each number of endpoints (the same on both sides), prints
-//! RPCs per second, times, and the cost of the server's locks per RPC. Rounds are interleaved, and values are
-//! medians with their range.
+//! Measures how one server scales over several endpoints: 8 threads answer 3 clients with 20 threads each,
+//! all in this process and over loopback. For each number of endpoints (the same on both sides), prints RPCs
+//! per second, times, and the cost of the server's locks per RPC. The rounds for different numbers of
+//! endpoints are interleaved. The values are medians, each with its range.
 //!
 //! ```text
 //! cargo run --release -p homa --example scale -- [SECONDS [ROUNDS [POLL_US]]]

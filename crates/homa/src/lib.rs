@@ -81,7 +81,7 @@
 //! | dropped | effect |
 //! |---|---|
 //! | [`Call`] not started | nothing was sent |
-//! | [`Call`] in flight, [`reader::ResponseReader`] | the call is aborted; the server may run the request, and its response is dropped |
+//! | [`Call`] in flight, [`reader::ResponseReader`] | the call is aborted; the server may still execute the request, but its response is dropped |
 //! | [`Recv`], [`RecvCompletion`] | none: no request is lost; a request for which the task was woken goes to the next task or thread |
 //! | [`reader::ResponsePart`], [`reader::RequestPart`] | none: no bytes are lost; the next part begins where the previous part ended |
 //! | [`Request`] unanswered, [`reader::RequestReader`], [`reader::WholeRequest`] | the request is given up; its client gets an error |
@@ -89,16 +89,17 @@
 //! | last [`Server`] of a port | requests not yet received are given up; answers are delivered, then the port is free |
 //! | [`Host`] | new calls and requests are refused; answers are delivered for at most [`HostConfig::linger`] |
 //!
-//! [`Recv`] and the parts of a message can therefore be used in a branch of `tokio::select!` that loses. So
-//! can a call, but losing aborts it: to continue the call, poll `&mut call`. An expired time limit has the
-//! same effect as dropping: a call is aborted, and a part can be read again.
+//! [`Recv`] and the parts of a message can therefore be used in any branch of `tokio::select!`, even if the
+//! branch loses. So can a call, but if its branch loses, the call is aborted: to continue the call, poll
+//! `&mut call`. An expired time limit has the same effect as dropping: a call is aborted, and a part can be
+//! read again.
 //!
 //! # Wake-up guarantees
 //!
 //! - Each request wakes one waiting thread or task, and each completion wakes one thread. If the woken thread
-//!   or task does not take it, because its future was dropped, the next is woken.
+//!   or task does not take the item, because its future was dropped, the next one is woken.
 //! - A call wakes only the thread or task that waits for it.
-//! - Wakers are called without the host's lock held, so a waker may call any function of this library.
+//! - Wakers are called without holding the host's lock, so a waker may call any function of this library.
 //! - If a future is polled with several wakers, only the last is called.
 //! - The order in which waiting threads and tasks are woken is [`HostConfig::wake_order`].
 //! - A future makes progress without being polled: the task or thread that drives the network receives,
@@ -113,15 +114,15 @@
 //! [`Recv`] or a [`RecvCompletion`] receives and sends packets itself. It spins for [`HostConfig::poll`],
 //! then sleeps in the kernel until a packet arrives. If several threads wait, one is the leader and drives
 //! the network. The followers sleep, and are woken in the order of [`HostConfig::wake_order`]. A thread that
-//! starts a send while another thread waits also transmits its own packets. Futures are driven by a task on
+//! starts a send while another thread waits transmits its own packets itself. Futures are driven by a task on
 //! their own tokio runtime, which must have its I/O and time drivers enabled. Without such a runtime, or
 //! without the feature `tokio`, the background thread drives them.
 //!
 //! If no thread waits because all threads of the application are computing, a background thread (the progress
 //! thread) takes over within a millisecond. On links below 100 Mbit/s it takes over within the serialization
-//! delay of eight full packets, 10 ms at most. It informs peers that their requests are being processed,
-//! receives requests for bound servers, and sends acknowledgements. It sleeps in the kernel while there is
-//! nothing to do.
+//! delay of eight full packets, 10 ms at most. The progress thread informs peers that their requests are
+//! being processed, receives requests for bound servers, and sends acknowledgements. It sleeps in the kernel
+//! while there is nothing to do.
 //!
 //! # What is bounded
 //!
@@ -140,8 +141,8 @@
 //! # From C and C++
 //!
 //! libhoma (`bindings/c`, the package `homa-c`) offers hosts, and sockets with the semantics of Linux Homa,
-//! to other languages. It consists of a shared and a static library, of `homa.h`, which describes each
-//! function, and of `homa.pc`. `make -C bindings/c install` installs them, and `bindings/c/examples` has a
+//! to other languages. It consists of a shared library, a static library, `homa.pc`, and `homa.h`, which
+//! describes each function. `make -C bindings/c install` installs them, and `bindings/c/examples` has a
 //! client and a server in C.
 
 #![deny(unsafe_op_in_unsafe_fn, missing_debug_implementations)]

@@ -1,5 +1,5 @@
-//! Uses that must not compile. Each is paired with a version that differs only in the mistake and compiles.
-//! The pair shows that the compiler rejects the mistake and nothing else.
+//! Examples of misuse that must not compile. Each is paired with a version that compiles and differs only in
+//! the mistake. The pair shows that the compiler rejects the mistake and nothing else.
 //!
 //! A call that is neither waited for nor started sends nothing:
 //!
@@ -16,7 +16,7 @@
 //! }
 //! ```
 //!
-//! A call that is started and not kept is aborted at once:
+//! A call that is started but not kept is aborted at once:
 //!
 //! ```compile_fail
 //! #![deny(unused_must_use)]
@@ -33,7 +33,7 @@
 //! }
 //! ```
 //!
-//! A request that is received and not kept is given up:
+//! A request that is received but not kept is given up:
 //!
 //! ```compile_fail
 //! #![deny(unused_must_use)]
@@ -104,7 +104,7 @@
 //! }
 //! ```
 //!
-//! A new option breaks no user, since no user can name all options:
+//! A new option breaks no user's code, since users cannot construct a configuration by naming its fields:
 //!
 //! ```compile_fail
 //! let config = homa::HostConfig { low_latency: true, ..homa::HostConfig::default() };
@@ -114,7 +114,7 @@
 //! config.low_latency = true;
 //! ```
 //!
-//! A new error breaks no user, since every `match` has a wildcard arm:
+//! A new error breaks no user's code, since every `match` needs a wildcard arm:
 //!
 //! ```compile_fail
 //! fn f(error: homa::error::RecvError) {

@@ -1,4 +1,4 @@
-//! Sockets that accept requests, and sockets that do not.
+//! Tests of sockets that accept requests, and of sockets that do not.
 
 use std::thread;
 
@@ -113,7 +113,7 @@ fn a_request_that_has_begun_to_arrive_is_received_though_no_more_are_wanted() {
 
 #[test]
 fn a_port_that_is_taken_over_accepts_requests_whatever_its_last_owner_wanted() {
-    // With several endpoints, only one of them would keep the port.
+    // With several endpoints, only one of them would keep the port open.
     let host = config().endpoints(1).bind().unwrap();
     let hand = Hand::new(&host);
     let socket = host.socket(Some(9)).unwrap();
@@ -121,7 +121,7 @@ fn a_port_that_is_taken_over_accepts_requests_whatever_its_last_owner_wanted() {
     let Ok(Arrival::Request { rpc, .. }) = socket.recv(Some(PATIENCE)) else { panic!("there is a request") };
     socket.accept_requests(false).unwrap();
     drop(socket);
-    // The client never acknowledges the answer, so the port stays.
+    // The client never acknowledges the answer, so the port stays open.
     rpc.reply("!").unwrap();
     let server = host.server(9).unwrap();
     hand.data(4, 9, b"?", 0..1);

@@ -1,4 +1,4 @@
-//! Async calls and servers: on tokio's runtimes, without a runtime, and cancelled.
+//! Tests of async calls and servers: on tokio's runtimes, without a runtime, and with cancellation.
 
 use std::future::Future;
 use std::net::UdpSocket;
@@ -141,7 +141,7 @@ fn a_runtime_that_computes_keeps_its_client() {
                 std::hint::spin_loop();
             }
             rpc.reply("done").unwrap();
-            // The runtime ends here, and the driver task with it; the answer is still delivered.
+            // The runtime ends here, and its driver task with it. The answer is still delivered.
         });
         server_host
     });

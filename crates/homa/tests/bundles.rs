@@ -1,4 +1,4 @@
-//! Messages of mixed sizes, whose packets share datagrams (PROTOCOL.md WIRE-21 to WIRE-24).
+//! Tests of messages of mixed sizes, whose packets share datagrams (PROTOCOL.md WIRE-21 to WIRE-24).
 
 use std::thread;
 

@@ -1,4 +1,5 @@
-//! Successful calls: sizes, threads, many at a time. Afterwards no state of them may be left.
+//! Tests of successful calls: sizes, threads, and many calls at a time. No state of the calls may be left
+//! afterwards.
 
 use std::thread;
 
@@ -131,7 +132,7 @@ fn one_thread_submits_while_another_takes_the_completions() {
     until_idle(&host);
 }
 
-/// ID-14.
+/// ID-14: a private response goes only to the caller that names the RPC.
 #[test]
 fn the_response_of_a_pending_call_is_no_completion() {
     let echo = Echo::new(1);
@@ -141,7 +142,7 @@ fn the_response_of_a_pending_call_is_no_completion() {
     client.completions().submit(echo.to, "anybody's", 7).unwrap();
     let done = client.completions().recv().timeout(PATIENCE).wait().expect("what was submitted");
     assert_eq!((done.cookie, &done.result.unwrap()[..]), (7, &b"anybody's"[..]));
-    // The pending call is over as well, at the latest when a later call is over.
+    // The pending call ends too, at the latest when a later call ends.
     client.call(echo.to, "later").wait().unwrap();
     let left = client.completions().recv().timeout(std::time::Duration::ZERO).wait();
     assert_eq!(left, Err(RecvError::TimedOut));

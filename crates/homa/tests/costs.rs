@@ -1,5 +1,5 @@
-//! Costs that an RPC must not have: allocations in the steady state, and more than one lock acquisition to
-//! send.
+//! Tests for costs that an RPC must not have: allocations in the steady state, and more than one lock
+//! acquisition to send.
 //!
 //! Only one test runs at a time, since the tests count the operations of the whole process.
 
@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use common::Echo;
 use homa::Bytes;
 
-/// The system's allocator with a count of allocations.
+/// The system's allocator, which also counts allocations.
 struct Counted;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
@@ -52,9 +52,9 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the number of allocations of the whole process per run of `rpc` in the steady state, for the
-/// stretch with the fewest. Allocations made by each RPC appear in all stretches, those made because a thread
-/// lost its processor only in some.
+/// Returns the number of allocations of the whole process per run of `rpc` in the steady state, in the
+/// stretch of runs with the fewest. Allocations made by each RPC appear in all stretches. Allocations made
+/// because a thread was descheduled appear only in some.
 fn allocations_per_rpc(mut rpc: impl FnMut()) -> f64 {
     const WARM_UP: u64 = 1_000;
     const STRETCHES: u64 = 10;
@@ -68,7 +68,7 @@ fn allocations_per_rpc(mut rpc: impl FnMut()) -> f64 {
     stretches.min().expect("a stretch") as f64 / STRETCH as f64
 }
 
-/// Fewer allocations per RPC than this are rare events, such as the growth of a table.
+/// Maximum allocations per RPC that count as rare events, such as the growth of a table.
 const ONCE_IN_A_WHILE: f64 = 0.02;
 
 #[test]
@@ -117,8 +117,8 @@ fn a_request_of_one_packet_takes_one_lock() {
         }
         host.metrics().host.lock_acquisitions - before
     });
-    // The progress thread takes the lock once a millisecond, however long the stretch takes, and so does
-    // reading the metrics.
+    // The progress thread takes the lock once per millisecond for as long as the stretch lasts. Reading the
+    // metrics takes the lock, too.
     let taken = stretches.min().expect("a stretch");
     assert!((STRETCH..2 * STRETCH).contains(&taken), "{STRETCH} requests took the lock {taken} times");
     for _ in 0..REQUESTS {

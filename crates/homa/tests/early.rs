@@ -1,4 +1,4 @@
-//! Requests that are read while they arrive: their bytes, ends that come early, and the effects on other
+//! Tests of requests that are read while they arrive: their bytes, premature ends, and effects on other
 //! requests.
 
 use std::collections::HashSet;
@@ -22,7 +22,7 @@ fn delivery() -> EarlyDelivery {
     EarlyDelivery::default().min_bytes(LENGTH).step_bytes(2 * PACKET)
 }
 
-/// Configures a host to wait longer than any test for clients whose packets the test sends.
+/// Configures a host to wait longer than any test runs for clients whose packets the test sends itself.
 fn patient() -> HostBuilder {
     let mut config = config();
     config = config.configure(|config| config.protocol.client_silence_ns = 600 * SEC);
@@ -55,7 +55,7 @@ fn read_to(reader: &mut RequestReader, id: u64, end: u32) {
     }
 }
 
-/// Creates a request of which three packets were sent, and two or three have been read.
+/// Starts a request: sends its first three packets, and reads two or three of them.
 fn half_read(hand: &Hand, server: &Server, id: u64) -> RequestReader {
     data(hand, id, PORT, 0, FIRST);
     let mut reader = server.recv().wait().unwrap().reader();
@@ -74,7 +74,8 @@ fn the_first_bytes_are_read_before_the_last_were_sent() {
         let mut reader = half_read(&hand, &server, id);
         assert_eq!(host.metrics().host.open_readings, 1);
         while reader.position() < FIRST {
-            // The third packet is less than a step, so it may be reported only with the rest.
+            // The third packet is smaller than a delivery step, so it may be reported only together with the
+            // rest.
             match reader.next_part().timeout(Duration::ZERO).wait() {
                 Ok(Some(_)) => {}
                 Err(ReadError::TimedOut) => break,
@@ -121,7 +122,7 @@ fn a_client_that_gives_up_half_way_ends_the_reader() {
     hand.send(2, PORT, &wire::Body::Ack(wire::AckList::new()), &[]);
     let gone = ReadError::ClientGaveUp { peer: hand.socket.local_addr().unwrap() };
     let error = loop {
-        // The third packet may be reported first.
+        // The third packet may be reported before the error.
         if let Err(error) = reader.next_part().wait() {
             break error;
         }
@@ -129,7 +130,7 @@ fn a_client_that_gives_up_half_way_ends_the_reader() {
     assert_eq!(error, gone);
     assert_eq!(reader.next_part().wait(), Err(gone), "again and again");
     until_idle(&host);
-    // The request does not run again, however late its packets arrive.
+    // The request is not executed again, however late its packets arrive.
     data(&hand, 2, PORT, 0, LENGTH);
     data(&hand, 6, PORT, 0, LENGTH);
     let next = server.recv().wait().unwrap().reader().whole().wait().unwrap();
@@ -145,8 +146,8 @@ fn a_client_that_restarts_half_way_ends_the_reader() {
     let mut hand = Hand::new(&host);
     let reader = half_read(&hand, &server, 2);
     hand.incarnation += 1;
-    // Use an ID of the same endpoint: another endpoint, which did not know this client, would not notice the
-    // restart.
+    // Use an ID of the same endpoint: another endpoint would not know this client, and so would not notice
+    // the restart.
     data(&hand, 6, PORT, 0, PACKET);
     hand.prove();
     let peer = hand.socket.local_addr().unwrap();
@@ -162,8 +163,8 @@ fn a_client_that_restarts_half_way_ends_the_reader() {
 #[test]
 fn a_client_that_falls_silent_half_way_ends_the_reader() {
     let mut config = config();
-    // Longer than a busy machine delays this thread: the request of a client that falls silent too early is
-    // removed from the queue.
+    // This is longer than a busy machine may delay this thread: if the client fell silent too early, its
+    // request would be removed from the queue.
     config = config.configure(|config| config.protocol.client_silence_ns = 1_000 * MS);
     config = config.configure(|config| config.protocol.resend_interval_ns = 100 * MS);
     config = config.configure(|config| config.protocol.resend_interval_max_ns = 100 * MS);
@@ -186,7 +187,7 @@ fn a_reader_that_is_dropped_half_way_leaves_nothing_and_tells_its_client() {
     hand.send(2, PORT, &wire::Body::Resend(wire::Resend { offset: 0, length: None, priority: 5 }), &[]);
     hand.hear(2, |body| *body == wire::Body::RpcUnknown(wire::UnknownReason::Finished));
     assert_eq!(server.recv().timeout(Duration::ZERO).wait().map(|_| ()), Err(RecvError::TimedOut));
-    // The same holds for a request that has not been taken from the queue.
+    // The same holds for a request that is still in the queue.
     data(&hand, 6, PORT, 0, FIRST);
     eventually("it is in the queue", || host.metrics().host.queued_requests == 1);
     assert_eq!(host.metrics().host.queued_request_bytes, u64::from(LENGTH));
@@ -254,7 +255,7 @@ fn requests_that_are_short_or_for_other_servers_are_handed_out_whole() {
     data(&hand, 2, PORT + 1, 0, FIRST);
     data(&hand, 6, PORT + 2, 0, FIRST);
     data(&hand, 10, PORT, 0, FIRST);
-    // All are of the same endpoint, so the others have arrived when the last has.
+    // All these requests belong to the same endpoint, so once the last has arrived, the others have, too.
     let reader = server.recv().wait().unwrap().reader();
     assert_eq!(plain.recv().timeout(Duration::ZERO).wait().map(|_| ()), Err(RecvError::TimedOut));
     assert_eq!(longer.recv().timeout(Duration::ZERO).wait().map(|_| ()), Err(RecvError::TimedOut));
@@ -408,7 +409,7 @@ fn a_request_that_is_not_whole_cannot_be_answered() {
     let (mut replies, mut errors) = (vec![(part(4), "too early".into())], Vec::new());
     Request::reply_all(&mut replies, |error| errors.push(Err(error)));
     assert_eq!((replies.len(), errors), (0, vec![refused]));
-    // Both were given up, and none of their state is left.
+    // Both requests were given up, and none of their state is left.
     until_idle(&host);
     assert_eq!(host.metrics().endpoint.responses_started, 0);
 }

@@ -1,4 +1,4 @@
-//! Calls that fail: each error names its cause, and no state of the call is left.
+//! Tests of calls that fail: each error names its cause, and no state of the call is left.
 
 use std::net::UdpSocket;
 use std::time::Duration;

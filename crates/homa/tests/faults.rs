@@ -1,5 +1,5 @@
-//! Calls over a network that loses, duplicates, delays and reorders packets: every request runs once, and
-//! every answer is correct.
+//! Tests of calls over a network that loses, duplicates, delays and reorders packets: every request is
+//! executed once, and every answer is correct.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -100,7 +100,7 @@ fn requests_read_while_they_arrive_run_once_and_are_right() {
     assert!(echo.join().unwrap() > CALLS);
 }
 
-/// Packets are resent from the copy, since the sender has reused its memory by then.
+/// Lost packets are resent from the copy, since the sender has reused its memory by then.
 #[test]
 fn what_is_lost_of_a_message_that_was_sent_from_where_it_lay_is_sent_again() {
     const CALLS: u64 = 40;

@@ -1,4 +1,4 @@
-//! Freezing time traces: by the application, by a slow call, and on peers.
+//! Tests of freezing time traces: by the application, by a slow call, and on peers.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ fn a_call_that_is_too_slow_freezes_the_trace_at_its_end_and_for_good() {
     let host = impatient().endpoints(2).bind().unwrap();
     call(&host, &echo);
     let dump = host.trace_dump();
-    // The other endpoint's trace freezes when its lock is next taken, as happens for the dump.
+    // The other endpoint's trace freezes when the endpoint's lock is next taken, which happens for the dump.
     let both = freezes(&dump);
     assert_eq!(both.len(), 2, "an endpoint goes on");
     assert_eq!(both[0].id, both[1].id);

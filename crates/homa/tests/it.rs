@@ -1,4 +1,5 @@
-//! All tests of this crate that need no test program of their own: a single program links only once.
+//! All tests of this crate that do not need a test program of their own. In a single program they are linked
+//! only once.
 
 mod accepting;
 mod asynch;

@@ -1,4 +1,4 @@
-//! What a host reports about its peers: measurements, and the values derived from them.
+//! Tests of what a host reports about its peers: measurements, and the values derived from them.
 
 use std::time::Instant;
 
@@ -9,11 +9,12 @@ use homa::{Client, Host, HostBuilder};
 /// Far more than is sent unscheduled, so that every message needs a grant.
 const LONG: usize = 200_000;
 
-/// Maximum number of calls: a call with a resent packet measures nothing, but not this many in a row.
+/// Maximum number of calls. A call with a resent packet yields no measurement, but that does not happen this
+/// many times in a row.
 const MAX_CALLS: u64 = 50;
 
-/// Returns a configuration for a link whose speed is `link_mbps`. The number of unscheduled bytes without a
-/// measurement is a value that no measurement could give.
+/// Returns a configuration for a link whose speed is `link_mbps`. The number of unscheduled bytes that
+/// applies before any measurement is a value that no measurement could yield.
 fn on_link(link_mbps: Option<u32>) -> HostBuilder {
     let mut config = config();
     config = config.configure(|config| config.protocol.link_mbps = link_mbps);
@@ -22,7 +23,7 @@ fn on_link(link_mbps: Option<u32>) -> HostBuilder {
     config
 }
 
-/// Makes calls until `host`'s knowledge of its only peer satisfies `holds`.
+/// Makes calls until what `host` knows about its only peer satisfies `holds`.
 fn call_until(host: &Host, echo: &Echo, holds: impl Fn(&PeerInfo) -> bool) -> PeerInfo {
     let client = host.client().unwrap();
     for tag in 0..MAX_CALLS {
@@ -70,8 +71,8 @@ fn the_round_trip_time_is_measured_and_chooses_nothing_where_the_link_is_unknown
 
 #[test]
 fn the_limit_of_a_crowded_server_shows_at_both_ends() {
-    // Slow enough to be overloaded by requests of three peers at a time. The requests of a single peer do not
-    // overload it (SHARE-8).
+    // The link is slow enough to be overloaded by simultaneous requests of three peers. Requests of a single
+    // peer do not overload it (SHARE-8).
     let mut crowded = on_link(Some(1));
     crowded = crowded.configure(|config| config.protocol.max_incoming = 20_000);
     let echo = Echo::with(crowded, 1);
@@ -148,7 +149,7 @@ fn calls_and_answers_have_a_time_in_the_class_of_their_size() {
     assert_eq!(counts, [2, 1, 0, 1, 0]);
     let (_, short) = metrics.call_times.classes().next().unwrap();
     assert!(short.sum() <= host.uptime() && short.quantile(1.0).is_some());
-    // The server has answer times, but no call times.
+    // The server has recorded answer times, but no call times.
     let served = echo.metrics();
     let counts = |times: &homa::metrics::TimesBySize| {
         times.classes().map(|(_, times)| times.count()).collect::<Vec<_>>()

@@ -1,5 +1,5 @@
-//! Memory that remains after a peak of RPCs. The test has its own process, since it measures the whole
-//! process (LIMIT-11).
+//! Tests how much memory remains after a peak of RPCs. The test has its own process, since it measures the
+//! whole process (LIMIT-11).
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use homa::{Bytes, Client, Host, Server, ServerAddr};
 use homa_testkit::resident_bytes;
 
-/// The system's allocator with a count of the bytes in use.
+/// The system's allocator, which also counts the bytes in use.
 struct CountingAllocator;
 
 static IN_USE: AtomicU64 = AtomicU64::new(0);
@@ -18,19 +18,19 @@ static IN_USE: AtomicU64 = AtomicU64::new(0);
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         IN_USE.fetch_add(layout.size() as u64, Ordering::Relaxed);
-        // SAFETY: `layout` is the caller's, whose size is not zero by the contract of `alloc`.
+        // SAFETY: the caller passed `layout`, whose size is not zero by the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         IN_USE.fetch_sub(layout.size() as u64, Ordering::Relaxed);
-        // SAFETY: `memory` came from `System` with this layout, since all memory of this allocator does.
+        // SAFETY: `memory` came from `System` with this layout, as all memory of this allocator does.
         unsafe { System.dealloc(memory, layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         IN_USE.fetch_add(layout.size() as u64, Ordering::Relaxed);
-        // SAFETY: `layout` is the caller's, whose size is not zero by the contract of `alloc_zeroed`.
+        // SAFETY: the caller passed `layout`, whose size is not zero by the contract of `alloc_zeroed`.
         unsafe { System.alloc_zeroed(layout) }
     }
 
@@ -46,7 +46,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Returns resident bytes, and heap bytes in use.
+/// Returns the resident bytes and the heap bytes in use.
 fn memory() -> (u64, u64) {
     let resident = resident_bytes(std::process::id()).expect("this process is there");
     (resident, IN_USE.load(Ordering::Relaxed))
@@ -60,11 +60,13 @@ fn echo(client: &Client, to: ServerAddr, calls: usize) {
     }
 }
 
-/// Number of messages sent before the other side receives them: few enough for any socket's buffer. Messages
-/// that overflow a buffer on a busy machine are recovered by RESENDs, which take long with 50,000 open RPCs.
+/// Number of messages sent before the other side receives them: few enough for any socket's buffer. If
+/// messages overflow a buffer on a busy machine, RESENDs recover them, but that takes long with 50,000 open
+/// RPCs.
 const BATCH: usize = 250;
 
-/// Opens `calls` calls, all of which the server holds at the same time; returns the memory at that time.
+/// Opens `calls` calls, all of which the server holds at the same time. Returns the memory in use at that
+/// time.
 fn peak(client: &Client, server: &Server, to: ServerAddr, calls: usize) -> (u64, u64) {
     let mut in_hand = Vec::with_capacity(calls);
     while in_hand.len() < calls {

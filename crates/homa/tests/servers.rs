@@ -1,4 +1,4 @@
-//! Servers: replies from any thread in any order, ports, shutting down, and slow handlers.
+//! Tests of servers: replies from any thread in any order, ports, shutdown, and slow handlers.
 
 use std::hint;
 use std::net::UdpSocket;
@@ -212,12 +212,12 @@ fn requests_beyond_the_queue_are_refused_and_counted() {
     assert_eq!(first.wait().unwrap(), "first");
 }
 
-// ACK-13
+// ACK-13: the acknowledgements that are still waiting are sent.
 #[test]
 fn a_client_that_goes_acknowledges_before() {
     for client_first in [true, false] {
         let mut config = config();
-        // The server sends no NEED_ACK, so it depends on acknowledgements that the client sends unasked.
+        // The server sends no NEED_ACK, so it depends on acknowledgements that the client sends on its own.
         config = config.configure(|config| config.protocol.need_ack_interval_ns = 3_600 * homa::proto::SEC);
         config =
             config.configure(|config| config.protocol.need_ack_interval_max_ns = 3_600 * homa::proto::SEC);
@@ -241,7 +241,7 @@ fn a_client_that_goes_acknowledges_before() {
 #[test]
 fn a_thousand_stalled_messages_do_not_stop_reception() {
     const STALLED: u64 = 1_000;
-    // On a busy machine the test may take longer than the time limit for silent clients.
+    // On a busy machine the test may take longer than the time limit for clients that fall silent.
     let mut config = config();
     config = config.configure(|config| config.protocol.client_silence_ns = 3_600 * homa::proto::SEC);
     config = config.configure(|config| config.protocol.max_resends = 255);
@@ -267,7 +267,7 @@ fn a_thousand_stalled_messages_do_not_stop_reception() {
         let header = wire::encode(&common, &wire::Body::Data(data));
         stranger.send_to(&[&header[..], &[7; 1_000]].concat(), echo.to.host).unwrap();
         if n % 50 == 0 {
-            // So that no packet is lost for lack of buffer space.
+            // Wait for each message, so that no packet is lost for lack of buffer space.
             let seen = |at_least| echo.metrics().endpoint.data_received >= at_least;
             let start = Instant::now();
             while !seen(n + 1) {

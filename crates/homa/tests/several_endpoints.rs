@@ -29,8 +29,8 @@ fn clients(host: &Host, count: usize) -> Vec<Client> {
     (0..count).map(|_| host.client().unwrap()).collect()
 }
 
-/// Makes calls with messages of several lengths, and checks that each comes back unchanged. Returns the
-/// number of calls.
+/// Makes calls with messages of several lengths, and checks that each message is echoed unchanged. Returns
+/// the number of calls.
 fn call_all(client: &Client, to: ServerAddr, tag: u64) -> u64 {
     let lengths = [1, 100, 1_400, 20_000, 3, 300_000, 64];
     for (n, length) in lengths.into_iter().enumerate() {
@@ -108,7 +108,7 @@ fn packets_that_come_to_the_wrong_endpoint_are_handed_over() {
             let calls = call_from_threads(&host, to, 4);
             let metrics = server_host.metrics();
             assert_eq!(metrics.endpoint.requests_delivered, calls);
-            // All packets but some in merged runs that contain several RPCs.
+            // All packets count as misdirected, except some in merged runs that contain several RPCs.
             let (misdirected, all) = (metrics.host.misdirected_packets, metrics.driver.packets_in);
             assert!(misdirected > all / 2, "{misdirected} of {all}");
             assert_eq!(metrics.host.mail_dropped, 0);
@@ -181,8 +181,8 @@ fn a_merged_run_of_packets_is_divided_among_the_endpoints() {
     assert_eq!(owner_of(2, 4), 1);
 }
 
-/// Makes many short calls from every endpoint to few threads that sleep at once: each lost wake-up would stop
-/// a client forever.
+/// Makes many short calls from every endpoint to `threads` serving threads. Any lost wake-up would stop a
+/// client forever.
 fn stress(threads: usize, poll: Duration) {
     let server_host = with(4).poll(poll).bind().unwrap();
     let server = server_host.server(99).unwrap();
@@ -390,10 +390,10 @@ fn a_future_that_goes_leaves_its_request_to_others() {
     });
 }
 
-/// HOST-5.
+/// HOST-5: bounds the grants of all endpoints together.
 #[test]
 fn all_endpoints_together_grant_no_more_than_the_host_may() {
-    // After a RESEND, the bytes that a sender still owes do not count until it sends again (GRANT-5), and
+    // After a RESEND, the bytes that a sender still owes do not count until it sends again (GRANT-5). They
     // then exceed the limit. Therefore this server sends no RESEND.
     let mut server = patient(4);
     server = server.configure(|config| config.protocol.max_incoming = 60_000);
@@ -424,9 +424,10 @@ fn all_endpoints_together_grant_no_more_than_the_host_may() {
             .collect();
         while !calls.iter().all(|call| call.is_finished()) {
             // The leases are read one after another, so budget that moves between endpoints during the
-            // reading may be counted twice. On a busy machine that can happen in many samples in a row, but a
-            // real excess is in all of them. `shared_grant_leased_bytes` would not do, since it includes what
-            // an endpoint announces before it counts, and a thread may lose its processor in between.
+            // reading may be counted twice. On a busy machine that can happen in many consecutive samples,
+            // but a real excess appears in all of them. `shared_grant_leased_bytes` cannot be used: it
+            // includes bytes that an endpoint has announced but not yet counted, and a thread may be
+            // descheduled in between.
             let looks = || std::iter::repeat_with(|| echo.metrics().host).take(100);
             assert!(looks().take(5).all(|look| look.shared_grant_budget_bytes == 60_000));
             let leased = looks().map(|look| look.shared_grant_lease_bytes).find(|&leased| leased <= most);
@@ -500,8 +501,8 @@ fn acknowledgements_find_the_endpoint_whose_rpc_they_are_about() {
     config = config.configure(|config| config.protocol.need_ack_interval_max_ns = 600 * SEC);
     config = config.configure(|config| config.protocol.client_silence_ns = 600 * SEC);
     let echo = Echo::with(config, 2);
-    // One endpoint: the acknowledgement of each call piggybacks on the next call, which is for another
-    // endpoint.
+    // The client has one endpoint, so the acknowledgement of each call piggybacks on the next call, which
+    // goes to another endpoint of the server.
     let host = host(1);
     let client = host.client().unwrap();
     for tag in 0..200 {
@@ -640,7 +641,8 @@ fn shared_client(placement: Option<PolicyName>) -> Vec<u64> {
 fn a_policy_places_the_calls_of_one_client_at_several_endpoints() {
     assert_eq!(shared_client(None), [28, 0, 0, 0], "a client lives in one endpoint");
     assert_eq!(shared_client(Some(PolicyName::SameCore)), [28, 0, 0, 0]);
-    // The search begins at the last endpoint. It is the client's own endpoint, whose call is another flow.
+    // The search begins at the last endpoint, which is the client's own. The client's own call there is a
+    // separate flow.
     assert_eq!(shared_client(Some(PolicyName::Sparse)), [0, 0, 28, 0]);
     for policy in HostConfig::ENDPOINT_POLICIES {
         shared_client(Some(policy));

@@ -1,4 +1,4 @@
-//! Sockets: ports that call and answer, with one queue for all messages.
+//! Tests of sockets: ports that make and serve calls, with one queue for all messages.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::{self, NonNull};
@@ -89,7 +89,7 @@ fn an_aborted_call_is_forgotten_or_told() {
     assert_eq!(socket.recv_private(private, AT_ONCE).map(|outcome| outcome.result), Ok(aborted));
     assert!(!socket.abort(told, true) && !socket.abort(forgotten, false));
 
-    // A thread that waits for a forgotten call gets an error.
+    // A thread that waits for a call that is then aborted without an outcome gets an error.
     let waited = start(true);
     thread::scope(|scope| {
         let waits = scope.spawn(|| socket.recv_private(waited, None).err());
@@ -221,7 +221,7 @@ fn nobody_sleeps_while_there_is_something_for_him() {
         thread::scope(|scope| {
             for _ in 0..THREADS {
                 scope.spawn(|| {
-                    // One for each request of a round.
+                    // One iteration for each request of a round.
                     for _ in 0..500 {
                         let Ok(Arrival::Request { mut rpc, .. }) = socket.recv(Some(PATIENCE)) else {
                             panic!("a request lay there, or a thread was left asleep");
@@ -336,7 +336,7 @@ fn an_answer_to_a_client_that_has_restarted_comes_back() {
     let client = hand.socket.local_addr().unwrap();
     let result = Err(ReplyError::ClientGone { peer: client });
     assert_eq!(returned, Some(ReturnedReply { id, cookie: 7, client, client_port: 40_000, result }));
-    // The thread that reported the answer drops its own reference slightly later.
+    // The thread that reported the reply as returned drops its own reference slightly later.
     eventually("nobody holds it any more", || answer.is_unique());
 }
 
@@ -460,7 +460,7 @@ fn sleep_on(signal: &ReadinessFd) {
     assert_eq!(ready, 1, "nothing came");
 }
 
-/// Whether the descriptor is readable.
+/// Returns whether the descriptor is readable.
 fn is_shown(signal: &ReadinessFd) -> bool {
     let mut entry = libc::pollfd { fd: signal.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: there is one entry.
@@ -605,8 +605,8 @@ impl MessageMemory for Shelves {
         }
         shelf.lent.fetch_add(1, Relaxed);
         let start = NonNull::from(&shelf.memory[0]).cast();
-        // SAFETY: the shelf lives as long as the lender, and no other code uses the memory until the lender
-        // is dropped.
+        // SAFETY: the lender keeps the shelf alive, and no other code uses the memory until the lender is
+        // dropped.
         Some(unsafe { Lent::new(start, length, Shelves(Arc::clone(shelf))) })
     }
 }
@@ -653,7 +653,7 @@ fn messages_are_put_together_in_memory_that_the_application_lends() {
     }
     assert!(!is_lent(&call(100, 1)), "what is short is copied");
     assert!(!is_lent(&call(600_000, 1)), "what finds no room lies elsewhere");
-    // A message that is given up returns its memory, and after the socket is closed no memory is requested.
+    // A message that is given up returns its memory. After the socket is closed, no memory is requested.
     socket.start(echo.to, message(400_000, 7), 7, false).unwrap();
     socket.close();
     eventually("its memory is given back", || !shelf.taken.load(Relaxed));
@@ -675,7 +675,7 @@ fn memory_that_is_taken_away_is_not_written_to() {
     assert!(shelf.memory.iter().map(|byte| byte.load(Relaxed)).eq(before));
 }
 
-/// The pieces may change as soon as the call returns: the test changes them at that point.
+/// The caller may change the pieces as soon as the call returns, and the test does so.
 #[test]
 fn what_is_passed_in_pieces_is_copied_before_the_call_returns() {
     let (one, other) = (host(), host());

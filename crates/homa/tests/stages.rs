@@ -1,5 +1,5 @@
-//! The stages of an RPC in a host's time trace: all of them are present, in order, with peers, cores and
-//! packets.
+//! Tests of the stages of an RPC in a host's time trace: all of them are present, in order, with peers, cores
+//! and packets.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,7 +12,8 @@ fn traced() -> HostBuilder {
     config().trace_records(1 << 14)
 }
 
-/// Returns the first record of this kind at or after `from` that concerns this RPC or none.
+/// Returns the first record of this kind, at or after the time `from`, that concerns this RPC or no
+/// particular RPC.
 fn first(dump: &Dump, kind: EventKind, id: u64, from: u64) -> Record {
     let of_rpc = |record: &&Record| record.id == id || record.id == 0;
     let fits = |record: &&Record| record.event() == Some(kind) && record.time >= from;
@@ -107,7 +108,7 @@ fn packets_in_bursts_are_as_many_as_those_recorded() {
     assert_eq!(sum(EventKind::BurstProcessed), of(EventKind::PacketReceived).count() as u64);
     // Some of the packets shared a datagram.
     assert!((1..=sum(EventKind::BurstProcessed)).contains(&sum(EventKind::BurstIn)));
-    // Packets for which the driver had no room are offered again.
+    // Packets for which the driver had no room are offered to it again.
     assert!(sum(EventKind::BurstOut) >= sum(EventKind::BurstTaken));
     assert_eq!(sum(EventKind::BurstTaken), of(EventKind::PacketSent).count() as u64);
     let offsets: BTreeSet<(u64, u32)> = of(EventKind::PacketSent)
@@ -130,7 +131,7 @@ fn who_sleeps_and_who_wakes_is_recorded() {
         let dump = host.trace_dump();
         has(&dump, EventKind::Asleep, 0) && has(&dump, EventKind::Woken, 1)
     });
-    // Of two waiting threads, one is woken by the other, for its message or to lead.
+    // Of two waiting threads, one wakes the other, either to take its message or to lead.
     std::thread::scope(|scope| {
         let threads = [0, 1].map(|_| {
             scope.spawn(|| {
@@ -184,7 +185,8 @@ fn a_host_without_a_trace_has_an_empty_dump() {
 fn every_packet_has_the_kernels_time_where_that_is_wanted() {
     let echo = Echo::with(traced(), 1);
     let with_times = traced().trace_device_times(true);
-    // The kernel begins to timestamp packets some time after the first socket on the machine requests it.
+    // The kernel starts timestamping packets some time after the first socket on the machine requests
+    // timestamps.
     let first = with_times.clone().bind().unwrap();
     eventually("a packet with a time", || {
         first.client().unwrap().call(echo.to, message(10, 1)).timeout(PATIENCE).wait().unwrap();
@@ -204,8 +206,8 @@ fn every_packet_has_the_kernels_time_where_that_is_wanted() {
     for device in of(EventKind::DeviceReceived) {
         let received = of(EventKind::PacketReceived).find(|record| key(record) == key(device));
         let received = received.unwrap_or_else(|| panic!("no such packet: {device:?}"));
-        // The order is not certain, since threads are interrupted, but a confusion of clocks would be off by
-        // hours.
+        // The order is not certain, since threads may be interrupted, but times from different clocks would
+        // differ by hours.
         let apart_ns = dump.time_ns(device).abs_diff(dump.time_ns(received));
         assert!(apart_ns < 10_000_000_000, "{device:?} {received:?}");
         seen += 1;
@@ -217,10 +219,10 @@ fn every_packet_has_the_kernels_time_where_that_is_wanted() {
     assert!(without.records.iter().all(|record| record.event() != Some(EventKind::DeviceReceived)));
 }
 
-/// Maximum number of clock reads for the trace at one end of an RPC with one packet each way; these reads are
-/// most of the cost of a trace. One is for the application's call or answer with its packet, one for the
-/// driver taking that packet, one for the burst with the received packet, and one for the end of that burst
-/// with the delivery to the application.
+/// Maximum number of clock reads for the trace at one end of an RPC with one packet each way. These reads are
+/// most of the cost of a trace. One is for the application's call or answer and its packet, one for the
+/// driver taking that packet, one for the burst that contains the received packet, and one for the end of
+/// that burst and the delivery to the application.
 const CLOCK_READS: usize = 4;
 
 #[test]
@@ -243,15 +245,15 @@ fn a_short_rpc_reads_the_clock_no_more_often_than_it_has_stages() {
         // Whether the record has its own time, or shares the time of an earlier record.
         let records: Vec<(&Record, bool)> =
             dump.records.iter().map(|record| (record, times.insert(record.time))).collect();
-        // From the beginning of one RPC to the beginning of the next.
+        // Each chunk extends from the beginning of one RPC to the beginning of the next.
         let each = records
             .chunk_by(|_, (next, _)| next.event() != Some(begins))
             .filter(|one| one[0].0.event() == Some(begins));
         let windows: Vec<(usize, usize)> =
             each.map(|one| (one.iter().filter(|(_, read)| *read).count(), one.len())).collect();
         assert_eq!(windows.len(), RPCS);
-        // A timer, or a thread that lost its processor, can add records to an RPC but not remove any. The RPC
-        // with the fewest reads therefore shows the cost of an RPC, however busy the machine is.
+        // A timer or a descheduled thread can add records to an RPC but not remove any. The RPC with the
+        // fewest reads therefore shows the cost of an RPC, however busy the machine is.
         let (reads, records) = *windows.iter().min().expect("an RPC");
         assert!(reads <= CLOCK_READS && records > 2 * reads, "{windows:?}");
     }

@@ -1,11 +1,11 @@
 //! Loom's types with two differences from its own interface.
 //!
-//! Loom treats a sequentially consistent load or store as an acquire or a release. It models such fences, so
-//! here a store has a fence after it and a load has one before it. That is at least as strong as the real
-//! access. A model may therefore miss an error that depends on the difference, but never reports one that
-//! does not exist.
+//! Loom treats a sequentially consistent load or store as an acquire or a release. It does model sequentially
+//! consistent fences, so here a store has a fence after it and a load has one before it. That is at least as
+//! strong as the real access. A model may therefore miss an error that depends on the difference, but never
+//! reports one that does not exist.
 //!
-//! A [`Fault`] weakens an ordering in all its uses. A model that does not detect that checks nothing.
+//! A [`Fault`] weakens an ordering in all its uses. A model that does not detect such a fault checks nothing.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
@@ -35,7 +35,7 @@ pub(crate) fn plant(fault: Option<Fault>) {
     FAULT.set(fault);
 }
 
-/// The ordering, as weakened by the planted fault.
+/// Returns the ordering, as weakened by the planted fault.
 fn weakened(order: Ordering) -> Ordering {
     match (FAULT.get(), order) {
         (Some(Fault::SeqCst), SeqCst) => AcqRel,

@@ -18,8 +18,8 @@ static int descriptors(void) {
     return count;
 }
 
-/* Raises the descriptor limit one at a time. Until the limit suffices, opening fails with an error that
- * states the reason, and leaks nothing. */
+/* Raises the descriptor limit by one at a time. Until the limit suffices, opening fails with an
+ * error that states the reason, and leaks nothing. */
 static void few_descriptors(void) {
     struct rlimit before, few;
     int begin = descriptors(), done = 0;

@@ -18,7 +18,7 @@ pub const VALGRIND: [&str; 6] = [
     "--error-exitcode=9",
 ];
 
-/// Whether all of these tools are installed; reports a missing one.
+/// Returns whether all of these tools are installed. Reports a missing one.
 pub fn are_there(tools: &[&str]) -> bool {
     tools.iter().all(|tool| {
         let there = Command::new(tool).arg("--version").stdout(Stdio::null()).status().is_ok();
@@ -29,7 +29,7 @@ pub fn are_there(tools: &[&str]) -> bool {
     })
 }
 
-/// A path for files of this test program.
+/// Returns a path for files of this test program.
 pub fn directory(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap().file_stem().unwrap().to_string_lossy().into_owned();
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}-{name}"))
@@ -60,13 +60,13 @@ pub fn make(target: &str, variables: &[(&str, &OsStr)]) -> String {
     run(make.env_remove("MAKEFLAGS").env_remove("CARGO_BUILD_TARGET"))
 }
 
-/// The directory where cargo has built the libraries for this test program, which is that of the program
-/// itself.
+/// Returns the directory where cargo has built the libraries for this test program, which is that of the
+/// program itself.
 pub fn built() -> PathBuf {
     std::env::current_exe().unwrap().parent().unwrap().to_owned()
 }
 
-/// The prefix under which the libraries of this build are installed, once per test program.
+/// Returns the prefix under which the libraries of this build are installed, once per test program.
 pub fn prefix() -> &'static Path {
     static PREFIX: OnceLock<PathBuf> = OnceLock::new();
     PREFIX.get_or_init(|| {
@@ -100,7 +100,7 @@ pub fn program(test: &str, file: &str, link: Link) -> PathBuf {
     path
 }
 
-/// A command that runs `program` with the prefix `before`, and finds the library.
+/// Returns a command that runs `program` with the prefix `before`, and finds the library.
 pub fn command(before: &[&str], program: &Path) -> Command {
     let words: Vec<&OsStr> =
         before.iter().map(|word| (*word).as_ref()).chain([program.as_os_str()]).collect();

@@ -44,8 +44,8 @@ impl Fit {
         let widest = band.widest();
         let round_trip = band.width(widest);
         let noise = noise(&band, widest, upper, lower).max(RESOLUTION_NS);
-        // Use the middle of the slopes that differ by less than the noise, because it depends on more than
-        // three packets.
+        // Use the middle of all slopes whose bands are narrower than the widest by less than the noise,
+        // because that middle depends on more than three packets.
         let (from, to) = band.slopes(widest, round_trip - noise);
         let slope = from.midpoint(to);
         let middle = |slope| {

@@ -57,7 +57,8 @@ pub(super) const STEEPEST: f64 = 1e-3;
 const HALVINGS: usize = 60;
 
 impl Band {
-    /// Both sets must be sorted by `x`. Returns `None` if one of them is empty.
+    /// Computes the band between two sets of points. Both sets must be sorted by `x`. Returns `None` if one
+    /// of them is empty.
     pub(super) fn new(upper: &[Point], lower: &[Point]) -> Option<Band> {
         let (first, below) = (upper.first()?, lower.first()?);
         let last = upper.last()?.x.max(lower.last()?.x);

@@ -1,13 +1,13 @@
 //! A common time for many nodes, derived from the packets between them.
 //!
-//! A packet arrives after it was sent. Packets from `a` to `b` therefore bound from above by how much `b`'s
-//! clock is ahead, and packets from `b` to `a` bound it from below. Over time, the bounds form a band. If
-//! both clocks run at constant rates, their difference is a straight line within the band.
+//! A packet arrives after it was sent. Packets from `a` to `b` therefore give an upper bound on how far `b`'s
+//! clock is ahead, and packets from `b` to `a` give a lower bound. Over time, the bounds form a band. If both
+//! clocks run at constant rates, their difference is a straight line within the band.
 //!
 //! The band alone determines the slope of the line (the drift), but not its height (the offset). The shortest
 //! times in the two directions are assumed to be equal, which places the line in the middle of the band. If
-//! they differ, the offset is wrong by half of their difference. The error is at most half of the shortest
-//! round trip, whatever the network does.
+//! these times differ, the offset is wrong by half of the difference. The error is at most half of the
+//! shortest round trip, whatever the network does.
 //!
 //! A weighted least-squares fit over all pairs gives each node one clock. A pair has more weight if its band
 //! is narrow. A switch is treated like any other node, with one exception. The path from a host's stack to a
@@ -40,7 +40,7 @@ pub struct AlignOptions {
     /// with another node.
     pub reference: Option<usize>,
     /// Whether all dumps were made on one machine, with its `CLOCK_MONOTONIC_RAW`. If so, no clock is
-    /// shifted, and packets only show whether this assumption can be true.
+    /// shifted, and packets serve only to check this assumption.
     pub same_clock: bool,
 }
 
@@ -57,8 +57,8 @@ pub struct Clocks {
 /// The alignment of one node's clock.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeClock {
-    /// The node whose time this one has adopted (itself, if it is the reference). `None`: no packets connect
-    /// it to another node, and it keeps its own time.
+    /// The node whose time this node has adopted (this node itself, if it is the reference). `None`: no
+    /// packets connect this node to another one, so it keeps its own time.
     pub reference: Option<usize>,
     /// The alignment for the node's dump; present whenever `reference` is.
     pub alignment: Option<Alignment>,
@@ -66,13 +66,13 @@ pub struct NodeClock {
     pub offset_ns: f64,
     /// Additional correction in microseconds per second, that is, in parts per million.
     pub drift_ppm: f64,
-    /// Likely error of the node's times in nanoseconds, from the scatter of the packets. It assumes that the
-    /// shortest paths in the two directions take the same time.
+    /// Likely error of the node's times in nanoseconds, derived from the scatter of the packets. It assumes
+    /// that the shortest paths in the two directions take the same time.
     pub likely_ns: f64,
     /// Likely error of the drift, in parts per million.
     pub likely_ppm: f64,
-    /// Maximum error of the node's times in nanoseconds, from the fact that no packet arrives before it was
-    /// sent.
+    /// Maximum error of the node's times in nanoseconds, derived from the fact that no packet arrives before
+    /// it was sent.
     pub bound_ns: f64,
     /// Number of packets to and from the node that another node's trace also contains.
     pub packets: u64,
@@ -85,10 +85,11 @@ pub struct PairClock {
     pub first: usize,
     /// The node with the larger index.
     pub second: usize,
-    /// Packets from the first to the second, and back.
+    /// Number of packets from the first node to the second, and back.
     pub packets: [u64; 2],
-    /// The shortest time in each direction by the aligned clocks, in nanoseconds; `None` unless there are
-    /// packets in both directions. A negative time shows that the assumptions about the clocks are wrong.
+    /// The shortest time in each direction according to the aligned clocks, in nanoseconds; `None` unless
+    /// there are packets in both directions. A negative time shows that the assumptions about the clocks are
+    /// wrong.
     pub shortest_ns: Option<[f64; 2]>,
 }
 
@@ -156,7 +157,7 @@ impl NodeClock {
         }
     }
 
-    /// Sets the fields that are derived from the estimate. `start` and `middle` are times of the node's
+    /// Sets the fields that are derived from the estimate. `start` and `middle` are times on the node's
     /// clock.
     fn set(&mut self, estimate: &ClockEstimate, start: i64, middle: i64, bound_ns: f64) {
         let (whole, part) = estimate.correction(middle);
@@ -250,8 +251,8 @@ fn groups(
     estimates
 }
 
-/// A passage in the form used for its pair: the pair, whether it goes backward, and its bound on the
-/// difference of the two clocks.
+/// The passage of a packet, as used for its pair: the pair, whether the packet goes backward, and the bound
+/// on the difference of the two clocks.
 type Sample = (u32, bool, Point);
 
 /// Returns all pairs, and an edge for each pair that has packets in both directions.

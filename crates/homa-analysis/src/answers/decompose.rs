@@ -4,10 +4,10 @@
 //! is known only if several packets took the same minimum time. Otherwise all of them may have been delayed,
 //! and the path is left out. The extra delay has these parts:
 //!
-//! - The sender's transmit queue. If the kernel recorded when the device sent the packet, it is the time
-//!   until then, beyond its minimum. Otherwise, it is the number of bytes queued when the packet was sent,
-//!   divided by the link's rate.
-//! - Receive overhead: the packet's wait within its burst, beyond its minimum.
+//! - The sender's transmit queue. If the kernel recorded when the device sent the packet, this part is the
+//!   time until then, minus the minimum. Otherwise, this part is the number of bytes queued when the packet
+//!   was sent, divided by the link's rate.
+//! - Receive overhead: the packet's wait within its burst, minus the minimum.
 //! - The polling gap: the remaining time that arrivals on the receiver's link do not explain, limited to the
 //!   time since the receiver's queue was last known to be empty.
 //! - The switch: the rest.
@@ -75,15 +75,15 @@ pub struct DelayedPacket {
 /// by at least the time of a full packet.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SwitchCheck {
-    /// Packets compared.
+    /// Number of packets compared.
     pub packets: u64,
     /// Median of the true parts.
     pub true_p50_ns: i64,
     /// Median of the parts estimated from the hosts' traces.
     pub found_p50_ns: i64,
-    /// Median of the absolute error relative to the true part, in per cent.
+    /// Median of the absolute error relative to the true part, in percent.
     pub error_p50_percent: f64,
-    /// The same error at P90, in per cent.
+    /// The same error at P90, in percent.
     pub error_p90_percent: f64,
     /// Sum of the estimated parts over the sum of the true parts.
     pub sum_ratio: f64,
@@ -94,7 +94,7 @@ pub struct SwitchCheck {
 pub struct Decomposition {
     /// The link rate used.
     pub rate: LinkRate,
-    /// Packets included.
+    /// Number of packets included.
     pub packets: u64,
     /// Number of packets left out because the best case of their path is unknown: no three packets on it took
     /// the same time.
@@ -194,8 +194,8 @@ pub fn decompose(model: &Model, select: &Select, rate: LinkRate, keep: usize) ->
     })
 }
 
-/// Sender, switch, poll and receive parts, each up to four seconds. Compact, because there are millions of
-/// packets.
+/// The sender, switch, poll and receive parts in nanoseconds, each at most four seconds. The type is compact,
+/// because there are millions of packets.
 #[derive(Clone, Copy)]
 struct CompactParts([u32; 4]);
 
@@ -210,7 +210,7 @@ impl CompactParts {
     }
 }
 
-/// Tolerance for equal delays, as a fraction of a full packet's transmission time.
+/// Tolerance within which delays count as equal, as a fraction of a full packet's transmission time.
 const ALIKE_PART: f64 = 0.1;
 
 fn longest(model: &Model) -> u32 {
@@ -239,11 +239,12 @@ struct Splitter<'a> {
     switches_since_ns: u64,
     arrivals: Arrivals<'a>,
     looks: HashMap<(NodeId, u8), PollHistory, FixedState>,
-    /// For each node, the minimum time from creating a packet until its device sends the packet.
+    /// For each node, the minimum time from the creation of a packet until the node's device sends the
+    /// packet.
     least_out_ns: HashMap<NodeId, i64, FixedState>,
 }
 
-/// The transmit queue of a host. Its link is assumed to be idle at the start of the trace.
+/// The transmit queue of a host. The host's link is assumed to be idle at the start of the trace.
 #[derive(Clone)]
 struct Queue {
     rate: LinkRate,
@@ -260,8 +261,8 @@ impl State for Queue {
     }
 }
 
-/// The reads of bursts by an endpoint. Each has its time, and the time before it for which the queue may not
-/// have been empty. Also contains the minimum wait of a packet in its burst.
+/// The reads of bursts by an endpoint: when each happened, and for how long before it the queue may not have
+/// been empty. Also contains the minimum time that a packet waited in its burst.
 #[derive(Default)]
 struct PollHistory {
     reads: Vec<(u64, u64)>,
@@ -377,7 +378,7 @@ impl<'a> Splitter<'a> {
             let found = i64::from(short.0[1]);
             truths.push(truth);
             founds.push(found);
-            // The unit is a thousandth of a per cent.
+            // The unit is a thousandth of a percent.
             errors.push((found - truth).abs().saturating_mul(100_000) / truth);
         }
         let sum = |values: &[i64]| values.iter().map(|value| *value as f64).sum::<f64>();
@@ -413,7 +414,7 @@ impl<'a> Splitter<'a> {
 }
 
 impl PollHistory {
-    /// Returns for how long the queue may not have been empty when this burst was read.
+    /// Returns for how long before the read of this burst the queue may not have been empty.
     fn unseen_ns(&self, read: ModelTime) -> i64 {
         let Some(read) = read.ns() else { return 0 };
         let at = self.reads.binary_search_by_key(&read, |(read, _)| *read);
@@ -483,10 +484,10 @@ mod tests {
     use crate::link::RateSource;
     use homa_trace::packet_word;
 
-    /// 8 Gbit/s without overhead, which is a nanosecond per byte.
+    /// 8 Gbit/s without overhead, which is 1 ns per byte.
     const RATE: LinkRate = LinkRate { bps: 8e9, source: RateSource::Given, overhead_bytes: 0 };
 
-    /// Makes undelayed packets from which the path's best case is 500 ns plus 1 ns per byte.
+    /// Writes undelayed packets that establish the path's best case: 500 ns plus 1 ns per byte.
     fn known_path() -> Writer {
         let mut writer = Writer::new();
         for (index, length) in [(0, 100_u32), (1, 500), (2, 1_000)] {
@@ -552,7 +553,7 @@ mod tests {
             writer.data(944 * index as u32, sent, sent + 3_500);
             writer.switch(944 * index as u32, sent + 100, sent + 3_100);
         }
-        // A packet that is missing from the receiver's trace, but determines the switch's best case.
+        // This packet is missing from the receiver's trace, but it determines the switch's best case.
         writer.at(CLIENT, 600_000, EventKind::PacketSent, WORD, 9_440).switch(9_440, 600_100, 601_100);
         let found = decompose(&writer.model(), &Select::default(), RATE, 0).expect("packets");
         assert_eq!((found.packets, found.left_out, found.paths_left_out), (0, 4, 1));
@@ -568,7 +569,7 @@ mod tests {
         writer.at(SERVER, 101_500, EventKind::PacketReceived, WORD, 0);
         writer.at(SERVER, 102_800, EventKind::PacketReceived, WORD, 944);
         let parts = parts_of(&writer, 944);
-        // A link that sends packets one after another would have delayed it by 1,000.
+        // A link that sends packets one after another would have delayed this packet by 1,000 ns.
         assert_eq!((parts.extra_ns, parts.sender_ns, parts.switch_ns), (1_300, 300, 1_000));
     }
 
@@ -580,13 +581,13 @@ mod tests {
         writer.burst(SERVER, 90_020, EventKind::BurstProcessed, 1, 0);
         writer.at(CLIENT, 100_000, EventKind::PacketSent, WORD, 0);
         writer.burst(SERVER, 101_000, EventKind::Asleep, 0, 0);
-        // A packet from another sender, of 600 bytes, arrives before it on the link.
+        // A packet from another sender, of 600 bytes, arrives on the link before this packet.
         writer.burst(SERVER, 104_000, EventKind::BurstIn, 2, 1);
         writer.of(200, SERVER, 104_050, EventKind::PacketReceived, packet_word(0x10, 600), 0);
         writer.at(SERVER, 104_110, EventKind::PacketReceived, WORD, 0);
         writer.burst(SERVER, 104_120, EventKind::BurstProcessed, 2, 0);
         let parts = parts_of(&writer, 0);
-        // It waited 110 ns in its burst. The packet before it waited 10 ns, the minimum.
+        // This packet waited 110 ns in its burst. The packet before it waited 10 ns, the minimum.
         assert_eq!((parts.extra_ns, parts.sender_ns, parts.receive_ns), (2_610, 0, 100));
         assert_eq!((parts.switch_ns, parts.poll_ns), (600, 1_910));
     }

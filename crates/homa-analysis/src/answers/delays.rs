@@ -26,7 +26,7 @@ pub enum Stage {
     /// is read.
     Driver,
     /// Time from the previous stage until the receiver's device has the packet, the packet leaves the last
-    /// switch, or it is read.
+    /// switch, or the packet is read.
     Network,
     /// Time from the previous stage until the thread that reads the packet runs again, if the thread slept.
     WakeUp,
@@ -158,7 +158,7 @@ impl Wakes {
         Wakes(wakes)
     }
 
-    /// Returns the time of the last wake-up from `from` until `until`.
+    /// Returns the time of the last wake-up between `from` and `until`.
     fn between(&self, node: NodeId, endpoint: u8, from: ModelTime, until: ModelTime) -> ModelTime {
         let (Some(from), Some(until), Some(times)) = (from.ns(), until.ns(), self.0.get(&(node, endpoint)))
         else {

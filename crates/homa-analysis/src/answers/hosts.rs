@@ -15,7 +15,7 @@ use crate::model::{Model, NO_NODE, Node, NodeId};
 /// Minimum share of empty polls and sleeps for a host to count as idle.
 const IDLE: f64 = 0.5;
 
-/// Number of polls of a host, with and without packets.
+/// Numbers of a host's polls that found packets and that found none.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HostPolls {
     /// Name of the host.
@@ -46,7 +46,7 @@ pub enum Bottleneck {
     Servers,
     /// Clients and servers are both busy.
     Both,
-    /// Most polls of both are empty: either the network is the bottleneck, or there is no more load.
+    /// Most polls of both are empty: either the network is the bottleneck, or no more load is offered.
     Neither,
     /// One side has no polls in any trace.
     Unknown,
@@ -158,7 +158,7 @@ pub struct HostPacer {
     pub share: f64,
 }
 
-/// Returns the pacer's effect at each host at which it held packets back.
+/// Returns the pacer's effect at each host where the pacer held packets back.
 #[must_use]
 pub fn pacer(model: &Model, select: &Select) -> Vec<HostPacer> {
     let of = |(_, node): (NodeId, &Node)| {
@@ -250,7 +250,8 @@ pub struct SharedCore {
 pub fn cores(model: &Model, select: &Select) -> Cores {
     let mut found = Cores::default();
     let mut drivers: BTreeMap<u16, BTreeSet<(NodeId, u8)>> = BTreeMap::new();
-    // Number and total length of the intervals in which driving threads had not run, by core and host.
+    // For driving threads: number and total length of the intervals in which they did not run, by core and
+    // host.
     let mut stopped: HashMap<(u16, NodeId), (u64, u64), FixedState> = HashMap::default();
     for (number, node) in hosts(model, select) {
         let mut cores: BTreeMap<u16, (CoreUse, BTreeSet<u8>)> = BTreeMap::new();

@@ -80,7 +80,7 @@ pub struct IncomingGrants {
 }
 
 /// Returns the outstanding grants of each receiver over time, and the utilization of the receiver's link
-/// meanwhile.
+/// during that time.
 #[must_use]
 pub fn incoming(model: &Model, select: &Select, rate: Option<LinkRate>) -> IncomingGrants {
     let hosts = model

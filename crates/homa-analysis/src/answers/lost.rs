@@ -18,7 +18,7 @@ use crate::model::{Direction, Fate, Model, ModelTime, NO_NODE, NodeId, Packet, R
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LossSite {
-    /// A switch dropped it.
+    /// A switch dropped the packet.
     Switch {
         /// Name of the switch.
         switch: String,
@@ -26,10 +26,10 @@ pub enum LossSite {
         port: String,
         /// The queue of the port.
         queue: u16,
-        /// The reason, as the switch numbers it.
+        /// The switch's number for the reason.
         reason: u16,
     },
-    /// The endpoint of the receiving host dropped it.
+    /// The endpoint of the receiving host dropped the packet.
     Host {
         /// Name of the host.
         host: String,
@@ -52,7 +52,7 @@ pub enum LossSite {
 pub enum LossDetection {
     /// The packet's receiver sent RESEND.
     Resend,
-    /// The packet's sender sent it again without RESEND, or because of other packets.
+    /// The sender retransmitted the packet without a RESEND for it, or because of other packets.
     Sender,
     /// No trace shows that the loss was detected, or no node needed the packet.
     Never,
@@ -97,7 +97,7 @@ pub struct Loss {
 pub struct LossPlace {
     /// The place.
     pub place: LossSite,
-    /// Lost packets.
+    /// Number of lost packets.
     pub packets: u64,
     /// Bytes of the lost packets.
     pub bytes: u64,
@@ -106,7 +106,7 @@ pub struct LossPlace {
 /// The result of [`lost`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Losses {
-    /// Number of packets examined: all that their sender or a switch recorded.
+    /// Number of packets examined: all packets that their sender or a switch recorded.
     pub packets: u64,
     /// Number of packets whose fate no trace shows.
     pub unknown: u64,
@@ -190,7 +190,7 @@ fn places(losses: &[Loss]) -> Vec<LossPlace> {
     places
 }
 
-/// When hosts dropped packets and the number of the reason, keyed by the RPC's ID and the packet word.
+/// When hosts dropped packets, and for which reason (its number), keyed by the RPC's ID and the packet word.
 type HostDrops = HashMap<(u64, u32), Vec<(u64, u32)>, FixedState>;
 
 fn dropped_by_hosts(model: &Model) -> HostDrops {
@@ -208,7 +208,7 @@ fn dropped_by_hosts(model: &Model) -> HostDrops {
 }
 
 /// Maximum time from the record of a packet's receipt to the record of its drop, in nanoseconds. It allows
-/// for the work on one packet.
+/// for the processing of one packet.
 const DROP_WITHIN_NS: u64 = 100_000;
 
 /// Returns the number of the reason why the receiver's endpoint dropped this packet.
@@ -250,7 +250,8 @@ impl Repairs {
     }
 }
 
-/// The queues in which switches dropped packets, with the time, keyed by the packet's ID, word and offset.
+/// The queues in which switches dropped packets, with the times of the drops, keyed by the packet's ID, word
+/// and offset.
 type Queues = HashMap<(u64, u32, u32), Vec<(u64, u16)>, FixedState>;
 
 fn queues_of_drops(model: &Model) -> Queues {
@@ -268,7 +269,7 @@ fn queues_of_drops(model: &Model) -> Queues {
     queues
 }
 
-/// The state of an RPC's messages with which its losses are compared. Computed only once, because a message
+/// The data about an RPC's messages with which its losses are compared. Computed only once, because a message
 /// of millions of packets may have lost thousands.
 struct Messages {
     /// For each loss, when the receiver first requested the lost bytes.

@@ -10,7 +10,8 @@ use super::select::Select;
 use crate::model::DATA;
 use crate::model::{Direction, Message, Model, NodeId};
 
-/// Minimum bytes of a message or burst for a meaningful throughput. Below this size, fixed costs dominate.
+/// Minimum size in bytes of a message or burst for a meaningful throughput. Below this size, fixed costs
+/// dominate.
 const LARGE_BYTES: u64 = 10_000;
 
 /// A step in which bytes are copied or received.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// A kind of events that an answer needs and that is missing.
+/// A kind of event that an answer needs but that is missing from the traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MissingEvents {
     /// No burst was handed to a driver or read from one.

@@ -5,7 +5,7 @@ use crate::model::{Model, ModelTime, Packet};
 /// Header bytes of a DATA packet.
 pub(crate) const DATA_HEADER_BYTES: u32 = 56;
 
-/// Payload of a DATA packet in bytes.
+/// Returns the payload of a DATA packet in bytes.
 pub(crate) fn payload(packet: &Packet) -> u64 {
     u64::from(packet.length.saturating_sub(DATA_HEADER_BYTES))
 }

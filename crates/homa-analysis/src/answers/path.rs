@@ -89,7 +89,7 @@ impl Minima {
         Some(Line { ns_per_byte, base_ns })
     }
 
-    /// For each length: the length, the minimum delay and the weight.
+    /// Returns, for each length, the length, the minimum delay and the weight.
     fn points(&self) -> Vec<(f64, f64, f64)> {
         let point = |(length, (least, count)): (&u32, &(i64, u64))| {
             (f64::from(*length), *least as f64, (*count).min(WEIGHT_MAX) as f64)

@@ -1,5 +1,5 @@
-//! Use of priorities, and priority inversions: packets of a lower priority that had precedence over a higher
-//! one.
+//! Use of priorities, and priority inversions: packets that were sent before a waiting packet of higher
+//! priority.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -14,14 +14,14 @@ use crate::model::{Direction, Model, Node, NodeId};
 /// Maximum number of inversions listed with details.
 const KEPT: usize = 1_000;
 
-/// Packets of a priority.
+/// Counts of the packets of one priority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PriorityUse {
-    /// DATA packets.
+    /// Number of DATA packets.
     pub data_packets: u64,
     /// Bytes of the DATA packets.
     pub data_bytes: u64,
-    /// All other packets. At a switch, this includes packets of other protocols.
+    /// Number of all other packets. At a switch, this includes packets of other protocols.
     pub other_packets: u64,
     /// Bytes of the other packets.
     pub other_bytes: u64,
@@ -52,7 +52,7 @@ pub struct NodePriorities {
     pub priorities: BTreeMap<u16, PriorityUse>,
 }
 
-/// The place where a packet of lower priority had precedence.
+/// The place where a packet of lower priority was sent first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InversionSite {
@@ -70,7 +70,7 @@ pub enum InversionSite {
     },
 }
 
-/// A packet that had precedence over a packet of higher priority.
+/// A packet that was sent although a packet of higher priority was waiting.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Inversion {
     /// The place of the inversion.
@@ -106,20 +106,20 @@ pub struct PriorityChange {
 pub struct Priorities {
     /// Packets of each host and each port of a switch, by priority.
     pub nodes: Vec<NodePriorities>,
-    /// Received packets whose priority the receiver's driver does not report.
+    /// Number of received packets whose priority the receiver's driver does not report.
     pub received_unknown: u64,
-    /// Packets with known priorities at both the sender and the receiver.
+    /// Number of packets with known priorities at both the sender and the receiver.
     pub compared: u64,
     /// Packets whose two priorities differ, the most frequent pair first. A packet that arrives one level
     /// lower shared a datagram with a packet of that level (WIRE-24). Any other change means that a device on
     /// the path rewrites the DSCP.
     pub changes: Vec<PriorityChange>,
-    /// Packets that left switches and were checked for inversions.
+    /// Number of packets that left switches and were checked for inversions.
     pub switched: u64,
-    /// Number of these packets that were sent before a packet of higher priority which had waited for longer
-    /// than the transmission time of a packet.
+    /// Number of these packets that were sent although a packet of higher priority had already waited for
+    /// longer than a packet's transmission time.
     pub switch_inversions: u64,
-    /// Messages that were checked for inversions at their sender.
+    /// Number of messages that were checked for inversions at their sender.
     pub messages: u64,
     /// Number of these messages that were overtaken by packets of lower priority more than a packet's
     /// transmission time after submission.
@@ -130,13 +130,13 @@ pub struct Priorities {
 
 /// Counts packets by priority, and finds inversions.
 ///
-/// In a switch, a packet is an inversion if, when its transmission began, a packet of a higher queue had
-/// already waited for longer than this packet's transmission time. Shorter waits are normal, because a packet
-/// on the link cannot be preempted. A longer wait is a fault.
+/// In a switch, a packet is an inversion if, when its transmission began, a packet in a queue of higher
+/// priority had already waited for longer than this packet's transmission time. Shorter waits are normal,
+/// because a packet on the link cannot be preempted. A longer wait is a fault.
 ///
-/// At a sender, DATA of a lower priority is an inversion while a message waits to begin, starting a packet's
-/// transmission time after the application submitted the message. Homa deliberately gives the oldest message
-/// a share, which counts as an inversion here too.
+/// At a sender, a DATA packet of lower priority is an inversion if a message of higher priority was submitted
+/// more than a packet's transmission time ago and has not begun. Homa deliberately gives the oldest message a
+/// share, which counts as an inversion here too.
 #[must_use]
 pub fn priorities(model: &Model, select: &Select) -> Priorities {
     let mut found = Priorities::default();
@@ -207,7 +207,7 @@ fn count(uses: &mut BTreeMap<u16, PriorityUse>, priority: u16, word: u32) {
     *sum += u64::from(bytes);
 }
 
-/// Keeps the worst inversions, and never many more than needed.
+/// Adds an inversion. If there are too many, keeps only the worst ones.
 fn keep(found: &mut Priorities, inversion: Inversion) {
     found.inversions.push(inversion);
     if found.inversions.len() > 8 * KEPT {
@@ -242,7 +242,7 @@ struct Departure {
 }
 
 impl Port {
-    /// Removes the frame that left according to this record, and returns when its transmission began.
+    /// Removes the frame whose departure this record shows, and returns when its transmission began.
     fn leave(&mut self, record: &Record) -> Option<u64> {
         let frame = self.take(record);
         let (queue, left_ns) = (record.place.queue(), record.time);
@@ -270,7 +270,7 @@ impl Port {
     }
 }
 
-/// Maximum distance from the front within which a frame is searched. Records are missing only where a trace
+/// Maximum distance from the front of the queue to search for a frame. Records are missing only where a trace
 /// begins or was frozen.
 const LOOK_AHEAD: usize = 64;
 
@@ -406,7 +406,8 @@ mod tests {
             944,
         );
         writer.priority(5).of(10, SWITCH, 1_050, SwitchEntered, WORD, 0);
-        // Its transmission had begun before the packet of higher priority arrived, so this is not a fault.
+        // The transmission of this packet had begun before the packet of higher priority arrived, so this is
+        // not a fault.
         writer.priority(1).at(SWITCH, 1_100, SwitchLeft, WORD, 0);
         writer.at(SWITCH, 1_140, SwitchLeft, WORD, 944);
         writer.priority(5).of(10, SWITCH, 1_300, SwitchLeft, WORD, 0);
@@ -460,7 +461,7 @@ mod tests {
         let mut writer = Writer::new();
         writer.priority(1).at(CLIENT, 1_000, PacketSent, WORD, 0).at(CLIENT, 1_100, PacketSent, WORD, 944);
         writer.of(10, CLIENT, 1_110, AppSend, 0, 100);
-        // This is within a packet's time of 100 ns, so it is not a fault.
+        // These packets are sent within a packet's transmission time of 100 ns, so this is not a fault.
         writer.at(CLIENT, 1_200, PacketSent, WORD, 1_888).at(CLIENT, 1_300, PacketSent, WORD, 2_832);
         writer.priority(6).of(10, CLIENT, 1_400, PacketSent, WORD, 0);
         let found = priorities(&writer.model(), &Select::default());

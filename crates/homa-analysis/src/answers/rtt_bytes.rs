@@ -1,4 +1,4 @@
-//! The number of bytes in transit that keeps a single large message from running short of grants, and the
+//! How many bytes must be in transit so that a single large message does not run short of grants, and the
 //! delay of packets by length.
 
 use std::collections::{BTreeMap, HashMap};

@@ -53,7 +53,7 @@ impl State for Sender {
     }
 }
 
-/// Maximum number of events in which the next packet is searched. If there are more, the sender had nothing
+/// Maximum number of events that are searched for the next packet. If there are more, the sender had nothing
 /// to send.
 const LOOKED_AT: usize = 4_096;
 
@@ -199,7 +199,7 @@ mod tests {
         Model::new(vec![trace.dump(Name::host("h"))]).expect("events").nodes.remove(0)
     }
 
-    /// A nanosecond per byte.
+    /// 1 ns per byte.
     const RATE: LinkRate = LinkRate { bps: 8e9, source: RateSource::Given, overhead_bytes: 0 };
     const KB: u32 = packet_word(DATA, 1_000);
 

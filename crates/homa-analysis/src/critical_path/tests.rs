@@ -7,7 +7,7 @@ const CLIENT: usize = 0;
 const SERVER: usize = 1;
 const SWITCH: usize = 2;
 const ID: u64 = 40;
-/// A nanosecond per byte.
+/// 1 ns per byte.
 const RATE: LinkRate = LinkRate { bps: 8e9, source: crate::link::RateSource::Given, overhead_bytes: 0 };
 const KB: u32 = packet_word(DATA, 1_000);
 const GRANT: u32 = packet_word(0x11, 40);

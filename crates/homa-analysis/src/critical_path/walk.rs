@@ -7,8 +7,8 @@ use crate::cause::Cause;
 use crate::link::Load;
 use crate::model::{DATA, Direction, GRANT, Message, ModelTime, NO_NODE, NodeId, Packet, Rpc};
 
-/// Maximum time, in nanoseconds, between a receiver's reason to grant and its grant that does not count as a
-/// wait. It allows for the processing of a burst.
+/// If a receiver grants within this time after it had a reason to grant, in nanoseconds, the time does not
+/// count as a wait. It allows for the processing of a burst.
 const GRANTS_AT_ONCE_NS: u64 = 5_000;
 /// Maximum number of events examined for a receiver's activity during a wait.
 const LOOKED_AT: usize = 64;
@@ -29,7 +29,7 @@ pub(super) struct Walk<'a, 'm> {
     packet: Option<u32>,
 }
 
-/// A time at which the sender of a message was allowed more bytes.
+/// A time at which the sender of a message was allowed to send more bytes.
 #[derive(Clone, Copy)]
 struct Allowance {
     ns: u64,
@@ -47,7 +47,7 @@ struct OutgoingMessage<'a> {
     data: &'a [Packet],
     allowed: Vec<Allowance>,
     grants: &'a [Packet],
-    /// The arrivals of the message's packets, sorted by time, as indexes of `data`. Built on first use.
+    /// The arrivals of the message's packets, sorted by time, as indexes into `data`. Built on first use.
     arrivals: Option<Vec<(u64, u32)>>,
 }
 
@@ -80,7 +80,7 @@ impl<'a, 'm> Walk<'a, 'm> {
         if answered {
             self.delivery(&rpc.response, rpc.client);
             self.message(Direction::ToClient);
-            // Time without a record of the server is attributed to its application.
+            // Time for which the server has no record is attributed to the server's application.
             let submitted = rpc.response.submitted.or(rpc.request.arrived());
             self.to(submitted, Cause::ServerApp, rpc.server, None);
             self.to(rpc.request.arrived(), Cause::ServerApp, rpc.server, None);
@@ -327,7 +327,7 @@ impl<'a, 'm> Walk<'a, 'm> {
         self.to(before.sent, Cause::LossWait, node, port);
     }
 
-    /// Walks from the arrival of a grant back to the time since which the sender had waited for it.
+    /// Walks from the arrival of a grant back to the time at which the sender began to wait for the grant.
     fn granted(&mut self, sending: &mut OutgoingMessage<'_>, allowed: Allowance, since: u64) {
         let (floor, packet) = (self.floor, self.packet);
         self.floor = since.clamp(floor, self.now);
@@ -409,7 +409,8 @@ impl<'a, 'm> Walk<'a, 'm> {
     }
 }
 
-/// Returns the packet that completed a message: of the first arrivals of all offsets, the last one.
+/// Returns the packet that completed a message: the last packet to arrive, where only the first arrival of
+/// each offset counts.
 fn completing(data: &[Packet], until_ns: u64) -> Option<usize> {
     let mut last: Option<(u64, usize)> = None;
     let mut at = 0;
@@ -435,7 +436,7 @@ fn sent_before(data: &[Packet], at: usize) -> Option<usize> {
         .then_some(before)
 }
 
-/// Returns the first packet with the bytes before those of this packet.
+/// Returns the index of the first packet at the offset that precedes this packet's offset.
 fn first_packet_before(data: &[Packet], at: usize) -> Option<usize> {
     let offset = data[..at].iter().rev().find(|packet| packet.offset != data[at].offset)?.offset;
     let behind = data[..at].partition_point(|packet| packet.offset < offset);

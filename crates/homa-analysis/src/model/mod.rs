@@ -32,7 +32,7 @@ impl ModelTime {
     /// An unknown time: the event is not in any trace.
     pub const NONE: ModelTime = ModelTime([u16::MAX; 3]);
 
-    /// Makes a known time. It is clamped to the maximum of three days.
+    /// Creates a known time. It is clamped to the maximum of three days.
     #[must_use]
     pub const fn new(ns: u64) -> ModelTime {
         let ns = if ns > AT_MAX_NS { AT_MAX_NS } else { ns };
@@ -92,10 +92,10 @@ impl std::fmt::Debug for ModelTime {
     }
 }
 
-/// Number of a node in [`Model::nodes`].
+/// Index of a node in [`Model::nodes`].
 pub type NodeId = u16;
 
-/// Value of a [`NodeId`] if there is no trace of the node.
+/// The [`NodeId`] of every node that has no trace.
 pub const NO_NODE: NodeId = NodeId::MAX;
 
 /// A host or switch with its events.
@@ -105,7 +105,7 @@ pub struct Node {
     pub name: String,
     /// Host or switch.
     pub kind: NodeKind,
-    /// Names for the numbers in the node's records: peers of a host, ports of a switch.
+    /// Names of the peers (host) or ports (switch) whose numbers the node's records contain.
     pub others: BTreeMap<u16, String>,
     /// Maximum error of the node's times relative to the other nodes, in nanoseconds.
     pub uncertainty_ns: u64,
@@ -122,7 +122,7 @@ impl Node {
         if self.kind == NodeKind::Host { &self.records } else { &[] }
     }
 
-    /// Returns whether the trace would contain an event at this time.
+    /// Returns whether the trace covers this time, so that it would contain an event.
     #[must_use]
     pub fn covers(&self, ns: u64) -> bool {
         let first = self.records.first().map_or(u64::MAX, |record| record.time);
@@ -134,9 +134,9 @@ impl Node {
 /// An event of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventRef {
-    /// The node that recorded it.
+    /// The node that recorded the event.
     pub node: NodeId,
-    /// Number of the event in [`Node::records`].
+    /// Index of the event in [`Node::records`].
     pub index: u32,
 }
 
@@ -165,14 +165,14 @@ impl Direction {
 /// A request or a response.
 #[derive(Clone, Debug, Default)]
 pub struct Message {
-    /// Length in bytes; 0 if no event contains it.
+    /// Length in bytes; 0 if no event records it.
     pub length: u32,
-    /// When the sending application submitted the message. Without that event, when its endpoint first had
-    /// the message.
+    /// When the sending application submitted the message. If that event is missing, when the sending
+    /// endpoint first had the message.
     pub submitted: ModelTime,
     /// When the message's first packet was handed to the driver.
     pub first_sent: ModelTime,
-    /// When the last of the message's packets, without retransmissions, was handed to the driver.
+    /// When the last of the message's packets, not counting retransmissions, was handed to the driver.
     pub last_sent: ModelTime,
     /// When the first of the message's packets was processed at the receiver.
     pub first_received: ModelTime,
@@ -213,8 +213,8 @@ pub struct Rpc {
     pub request: Message,
     /// From server to client.
     pub response: Message,
-    /// When the client's application started the RPC. If the trace lacks the start, the RPC's first event at
-    /// the client.
+    /// When the client's application started the RPC. If the trace lacks the start, the time of the RPC's
+    /// first event at the client.
     pub start: ModelTime,
     /// Whether `start` is the true start rather than the first event that remains in the trace.
     pub starts_in_trace: bool,
@@ -239,8 +239,8 @@ impl Rpc {
         }
     }
 
-    /// Returns the nanoseconds from the RPC's start to its end at the client, or `None` unless the trace has
-    /// both and the RPC succeeded.
+    /// Returns the nanoseconds from the RPC's start to its end at the client, or `None` if the trace lacks
+    /// either of them or the RPC failed.
     #[must_use]
     pub fn duration_ns(&self) -> Option<u64> {
         let whole = self.starts_in_trace && self.result == Some(0);
@@ -280,7 +280,7 @@ pub struct Packet {
     pub received_priority: Option<u8>,
     /// Direction of the packet.
     pub direction: Direction,
-    /// Whether a DATA packet with the same offset had been sent before.
+    /// Whether a DATA packet with the same offset had already been sent.
     pub again: bool,
     /// What happened to the packet.
     pub fate: Fate,
@@ -360,7 +360,7 @@ impl Packet {
 pub enum Fate {
     /// The packet was received.
     Received,
-    /// A switch dropped the packet, for this reason (by the switch's numbering).
+    /// A switch dropped the packet. The value is the switch's number for the reason.
     Dropped(u16),
     /// The receiver's trace covers the time but does not contain the packet.
     Lost,
@@ -410,8 +410,8 @@ impl Model {
         server.covers(start) && (rpc.end.ns().is_none_or(|end| server.covers(end)) || sent())
     }
 
-    /// Returns the time since which the traces of all switches are complete. Before it, a packet may have
-    /// passed a switch that has overwritten its records.
+    /// Returns the time since which the traces of all switches are complete. Before that time, a packet may
+    /// have passed a switch that has since overwritten the packet's records.
     #[must_use]
     pub fn switches_remember_since_ns(&self) -> u64 {
         let forgetful =
@@ -430,8 +430,7 @@ impl Model {
             .map(|event| (event.node, self.record(*event)))
     }
 
-    /// Returns the packets of an RPC: first those to the server, and within a direction by type, offset and
-    /// time.
+    /// Returns the packets of an RPC, sorted by direction (to the server first), type, offset and time.
     #[must_use]
     pub fn packets_of(&self, rpc: &Rpc) -> &[Packet] {
         &self.packets[rpc.packets.start as usize..rpc.packets.end as usize]

@@ -62,8 +62,8 @@ impl Bench<'_> {
             .try_for_each(|device| self.place.ip_at_switch(&format!("link set {device} {master}")))
     }
 
-    /// Sends for a part of the slice. Returns the time spent sending, without the sink's work, and the number
-    /// of frames sent and arrived.
+    /// Sends for a part of the slice. Returns the time spent sending, excluding the sink's work, and the
+    /// number of frames sent and arrived.
     fn send(&mut self) -> (Duration, usize, usize) {
         // Discards frames of an earlier variant.
         while self.load.arrived_at(SINK) > 0 {}

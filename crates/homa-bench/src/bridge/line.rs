@@ -33,7 +33,7 @@ pub enum LineReceiver {
     Queue(Queue, Lock),
 }
 
-/// Makes a line with this granularity of locks.
+/// Creates a line with this granularity of locks.
 pub fn line(lock: Lock) -> (LineSender, LineReceiver) {
     match lock {
         Lock::None => {

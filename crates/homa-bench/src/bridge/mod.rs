@@ -37,9 +37,9 @@ pub struct Options {
     pub variants: Vec<Variant>,
     /// The interface between the bridge and its devices.
     pub path: PortPath,
-    /// Length of the frames in bytes without the check sequence: 64 to 1514.
+    /// Length of the frames in bytes excluding the check sequence: 64 to 1514.
     pub frame_bytes: u16,
-    /// Measured time of each variant per repetition, at least 20 ms.
+    /// Measurement time of each variant per repetition, at least 20 ms.
     pub slice: Duration,
     /// Number of repetitions, at least 1. In each of them, all variants take turns.
     pub repetitions: u32,
@@ -69,7 +69,7 @@ fn chosen(named: &[Variant]) -> Vec<Variant> {
 /// Measures the variants. Results are not judged: a slow variant is not an error.
 ///
 /// # Errors
-/// A privilege is missing, or a device cannot be made.
+/// A privilege is missing, or a device cannot be created.
 pub fn measure(options: &Options) -> Result<Findings> {
     let mut rows: Vec<Row> = chosen(&options.variants).into_iter().map(Row::new).collect();
     let place = Place::set_up()?;

@@ -46,7 +46,7 @@ struct RowJson<'a> {
 }
 
 impl Row {
-    /// Makes a row without repetitions.
+    /// Creates a row without repetitions.
     pub fn new(variant: Variant) -> Row {
         let (mpps, taken, handed) = (Summary::default(), Batches::default(), Batches::default());
         Row { variant, mpps, flow_mpps: None, taken, handed, skipped: None }

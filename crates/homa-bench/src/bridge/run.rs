@@ -17,7 +17,7 @@ use crate::switch::gate::{Gate, GateCount};
 use crate::switch::load::{Load, SINK, SOURCE, bulk_frame_from};
 use crate::switch::place::Place;
 
-/// Frames in each call of the source.
+/// Number of frames that the source sends per call.
 pub const BURST: usize = 32;
 
 /// Number of frames queued on each side when the gate opens: nearly the capacity.
@@ -130,7 +130,7 @@ impl RunningBridge {
 
     fn end(mut self) -> Result<BridgeResult> {
         self.stop.store(true, Ordering::Relaxed);
-        // The thread ends only once the line is empty.
+        // The thread ends only once the queue is empty.
         while !self.thread.is_finished() {
             self.run_own_half();
         }
@@ -187,7 +187,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Measures the speed of a bridge that always finds frames, in million frames per second.
+    /// Measures the speed of a bridge that always has frames to forward, in million frames per second.
     fn drain(&mut self, variant: Variant) -> Result<f64> {
         let mut running = self.start(variant)?;
         running.gate.shut();

@@ -30,7 +30,7 @@ pub struct SingleThreadBridge {
     pub taken: Batches,
 }
 
-/// Makes an empty address table. It is the switch's table; the switch's queues are not used.
+/// Creates an empty address table. It is the switch's table; the switch's queues are not used.
 pub fn table() -> Result<Switch<()>> {
     Ok(Switch::new(SwitchConfig::default(), SWITCH_DEVICES.len(), 0)?)
 }

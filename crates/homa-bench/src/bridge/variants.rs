@@ -1,4 +1,4 @@
-//! The compared ways to build a bridge.
+//! The ways of building a bridge that are compared.
 
 /// Where packets are stored between the receiving and the sending device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,10 +13,10 @@ pub enum Memory {
     Apart,
 }
 
-/// Granularity of the locks around shared state: the address table, and the line between two threads.
+/// Granularity of the locks around shared state: the address table, and the packet queue between two threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lock {
-    /// No lock: the table has one owner, and the line is a channel.
+    /// No lock: the table has one owner, and the packet queue is a channel.
     None,
     /// A lock for each burst.
     Burst,
@@ -44,7 +44,7 @@ pub struct Variant {
     pub name: &'static str,
     /// Description in the table.
     pub text: &'static str,
-    /// Maximum packets received at a time.
+    /// Maximum number of packets received at a time.
     pub burst: usize,
     /// Where packets are stored.
     pub memory: Memory,

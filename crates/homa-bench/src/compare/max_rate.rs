@@ -14,7 +14,7 @@ use crate::protocol::Protocol;
 /// maximum with few open RPCs.
 const LEVELS: [u32; 2] = [16, 64];
 
-/// Measured time at each level if the maximum serves only to choose a load.
+/// Measurement time at each level if the maximum serves only to choose a load.
 pub const CALIBRATION: Duration = Duration::from_millis(500);
 
 /// Returns the levels to measure for this limit of open RPCs.

@@ -89,7 +89,7 @@ fn take_turns(rig: &mut Rig<'_>, pace: Pace) -> Result<Vec<(Protocol, Tally)>> {
     Ok(tallies)
 }
 
-/// Returns the measured time at each level of the search for a maximum.
+/// Returns the measurement time at each level of the search for a maximum.
 fn max_time(plan: &Plan) -> Duration {
     match plan.options.load {
         Load::FindMax => plan.slice * plan.slices,

@@ -21,7 +21,7 @@ const DEFAULT_LOAD: f64 = 0.5;
 /// How the load is chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Load {
-    /// Open loop at this load in 10^9 bits of request payload per second.
+    /// Open loop at this load in Gbit/s of request payload.
     Gbps(f64),
     /// Open loop at this fraction of the slower protocol's maximum.
     Fraction(f64),
@@ -56,23 +56,23 @@ pub struct Options {
     /// The protocols to measure. A Homa server runs in any case, because slowdown is relative to unloaded
     /// Homa.
     pub protocols: Vec<Protocol>,
-    /// The driver of Homa, and of bare packets.
+    /// The driver of Homa, and of raw packets.
     pub driver: Driver,
     /// Servers on other machines. If there are none, servers are started on this machine.
     pub servers: Vec<RemoteServer>,
-    /// Client hosts, 1 to 64.
+    /// Number of client hosts, 1 to 64.
     pub clients: u16,
-    /// Each Homa host.
+    /// The settings of each Homa host.
     pub host: HostOptions,
-    /// Client ports of each client host; `None`: 1 in a closed loop, else several.
+    /// Number of client ports of each client host; `None`: 1 in a closed loop, else several.
     pub ports: Option<u16>,
-    /// Server ports per server.
+    /// Number of server ports per server.
     pub server_ports: u16,
-    /// Threads per protocol for servers on this machine.
+    /// Number of server threads per protocol, for servers on this machine.
     pub server_threads: u16,
-    /// Threads per client port that only receive answers; 0: the sending thread receives them.
+    /// Number of threads per client port that only receive responses; 0: the sending thread receives them.
     pub port_receivers: u16,
-    /// Whether responses have 100 bytes instead of the request's length.
+    /// Whether responses are 100 bytes long instead of as long as the request.
     pub one_way: bool,
     /// Number of open RPCs per client port above which arrivals of an open loop wait.
     pub max_outstanding: u32,
@@ -80,7 +80,7 @@ pub struct Options {
     pub poll: Duration,
     /// The processors of clients and servers.
     pub placement: Placement,
-    /// Time of load for each protocol, 10 ms to a day.
+    /// Duration of the load for each protocol, 10 ms to a day.
     pub duration: Duration,
     /// Seed of arrivals, sizes and choices of servers.
     pub seed: u64,
@@ -93,7 +93,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Homa and TCP for 10 s under this workload, over loopback.
+    /// Returns the options to compare Homa and TCP for 10 s under this workload, over loopback.
     pub fn new(workload: Workload) -> Options {
         Options {
             workload,

@@ -33,15 +33,15 @@ pub struct Plan {
     pub workload: Workload,
     /// The protocols in the order of the tables, without duplicates.
     pub protocols: Vec<Protocol>,
-    /// Processors of this machine.
+    /// Number of processors of this machine.
     pub cpus: usize,
-    /// Client ports per client host.
+    /// Number of client ports per client host.
     pub client_ports: u16,
-    /// Client ports of each thread.
+    /// Number of client ports of each thread.
     pub ports: Vec<usize>,
     /// The number of slices for each protocol.
     pub slices: u32,
-    /// The measured time of a slice.
+    /// Length of a slice's measurement window.
     pub slice: Duration,
     /// The warm-up of each slice.
     pub warmup: Duration,

@@ -22,7 +22,7 @@ pub struct Results {
     pub seed: u64,
     /// The settings.
     pub config: Config,
-    /// Median round trip of Homa without load, by size: the baseline of slowdown.
+    /// Median round trip of Homa without load, by size: the baseline for slowdown.
     pub unloaded: Vec<UnloadedRtt>,
     /// Maximum goodput of each protocol, if it was measured.
     pub max: Vec<Maximum>,
@@ -35,45 +35,45 @@ pub struct Results {
 pub struct Config {
     /// Version of this program.
     pub version: &'static str,
-    /// When the bench began, seconds since 1970.
+    /// When the bench began, in seconds since 1970.
     pub unix_time_s: u64,
-    /// Processors of this machine.
+    /// Number of processors of this machine.
     pub cpus: usize,
     /// The workload's name.
     pub workload: String,
-    /// Size to which longer messages were truncated, in bytes; `null` if none was.
+    /// Size to which longer messages were truncated, in bytes; `null` if no message was truncated.
     pub truncated_at: Option<u32>,
     /// Mean message size in bytes, after truncation.
     pub mean_bytes: f64,
     /// Offered load as a fraction of the slower protocol's maximum, if it was chosen as a fraction.
     pub load: Option<f64>,
-    /// Offered load in 10^9 bits of request payload per second; `null` in a closed loop.
+    /// Offered load in Gbit/s of request payload; `null` in a closed loop.
     pub gbps: Option<f64>,
-    /// Closed loop: RPCs open per client port.
+    /// Closed loop: number of open RPCs per client port.
     pub outstanding: Option<u32>,
     /// Open loop: number of open RPCs per client port above which arrivals wait.
     pub max_outstanding: u32,
-    /// Whether answers had 100 bytes.
+    /// Whether responses were 100 bytes long.
     pub one_way: bool,
     /// The driver of Homa's packets.
     pub driver: &'static str,
     /// Remote servers; empty: servers on this machine, over loopback.
     pub servers: Vec<String>,
-    /// Client hosts.
+    /// Number of client hosts.
     pub clients: u16,
-    /// Endpoints of each Homa host, except remote ones.
+    /// Number of endpoints of each Homa host, except remote ones.
     pub endpoints: u16,
-    /// Client ports per client host.
+    /// Number of client ports per client host.
     pub ports: u16,
-    /// Threads that drive the client ports.
+    /// Number of threads that drive the client ports.
     pub client_threads: usize,
-    /// Threads per client port that only receive answers.
+    /// Number of threads per client port that only receive responses.
     pub port_receivers: u16,
-    /// Server ports per server.
+    /// Number of server ports per server.
     pub server_ports: u16,
-    /// Server threads per protocol.
+    /// Number of server threads per protocol.
     pub server_threads: u16,
-    /// Polling before sleeping, in microseconds, on both sides.
+    /// Time that idle threads poll before they sleep, in microseconds, on both sides.
     pub poll_us: u64,
     /// The order in which Homa's sleeping threads were woken, on both sides.
     pub wake_order: String,
@@ -81,10 +81,10 @@ pub struct Config {
     pub batch_cap: u32,
     /// Rate of the link in Mbit/s, from the options; `None`: as reported by the network device.
     pub link_mbps: Option<u32>,
-    /// `apart`: the local servers had one half of the processors and the clients the other; `free`: the
-    /// scheduler placed both.
+    /// `apart`: the local servers used one half of the processors, and the clients the other half; `free`:
+    /// the scheduler placed both.
     pub placement: &'static str,
-    /// Measured seconds for each protocol.
+    /// Measurement time for each protocol, in seconds.
     pub duration_s: f64,
     /// Number of slices per protocol; the protocols took turns.
     pub slices: u32,
@@ -104,7 +104,7 @@ pub struct UnloadedRtt {
 pub struct Maximum {
     /// The protocol.
     pub protocol: Protocol,
-    /// The protocol's highest goodput, in 10^9 bits of request payload per second.
+    /// The protocol's highest goodput, in Gbit/s of request payload.
     pub gbps: f64,
     /// Number of open RPCs per client port at which the maximum was reached.
     pub outstanding: u32,
@@ -117,24 +117,23 @@ pub struct Run {
     pub protocol: Protocol,
     /// The workload's name.
     pub workload: String,
-    /// Offered load in 10^9 bits of request payload per second; `null` in a closed loop.
+    /// Offered load in Gbit/s of request payload; `null` in a closed loop.
     pub offered_gbps: Option<f64>,
-    /// Payload of the requests answered within the measured time, in 10^9 bits per second.
+    /// Payload of the requests answered within the measurement window, in Gbit/s.
     pub achieved_gbps: f64,
-    /// Bytes answered within the measured time divided by the bytes due in it: 1 in steady state; `null` in a
-    /// closed loop.
+    /// Bytes answered within the measurement window divided by the bytes due in it: 1 in steady state; `null`
+    /// in a closed loop.
     pub completed_fraction: Option<f64>,
-    /// RPCs measured: those that were due within the measured time and have been answered.
+    /// Number of measured RPCs: those that were due within the measurement window and have been answered.
     pub rpcs: u64,
-    /// RPCs that ended in an error or with a wrong answer. This field, `lost` and `duplicated` include the
-    /// RPCs of the warm-up.
+    /// Number of RPCs that ended in an error or with a wrong response. This field, `lost` and `duplicated`
+    /// include the RPCs of the warm-up.
     pub errors: u64,
-    /// RPCs that never ended.
+    /// Number of RPCs that never ended.
     pub lost: u64,
-    /// Duplicate answers, and requests that the server executed more than once.
+    /// Duplicate responses, and requests that the server executed more than once.
     pub duplicated: u64,
-    /// Average number of busy processors: those of the clients, and those of the servers if this bench
-    /// started them.
+    /// Average number of processors kept busy by the clients and, if this bench started them, by the servers.
     pub cpu_busy: f64,
     /// Mean slowdown of all messages.
     pub slowdown_mean: f64,
@@ -144,11 +143,11 @@ pub struct Run {
     pub short: ShortSummary,
     /// Whether the last entry of `bins` is the largest 1 % of the messages.
     pub largest_row: bool,
-    /// RPCs started.
+    /// Number of RPCs started.
     pub started: u64,
-    /// Arrivals that had to wait because `max_outstanding` RPCs were open.
+    /// Number of arrivals that had to wait because `max_outstanding` RPCs were open.
     pub capped: u64,
-    /// Arrivals that were still waiting at the end.
+    /// Number of arrivals that were still waiting at the end.
     pub unsent: u64,
     /// Whether more than 1 % of the arrivals had to wait, so that the offered load was not reached.
     pub closed_loop: bool,
@@ -205,7 +204,7 @@ impl Results {
         self.runs.iter().find(|run| run.protocol == protocol)
     }
 
-    /// Returns the runs of Homa and TCP, which are compared if both exist.
+    /// Returns the runs of Homa and TCP for comparison, if both exist.
     pub fn pair(&self) -> Option<(&Run, &Run)> {
         Some((self.run(Protocol::Homa)?, self.run(Protocol::Tcp)?))
     }

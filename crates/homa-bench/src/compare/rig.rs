@@ -85,7 +85,7 @@ impl<'a> Rig<'a> {
         Duration::from_millis(100) + unloaded_budget(plan)
     }
 
-    /// Returns Homa's unloaded round trips, the baseline of slowdown.
+    /// Returns Homa's unloaded round trips, the baseline for slowdown.
     pub fn unloaded(&self) -> &RttTable {
         &self.unloaded
     }

@@ -29,7 +29,7 @@ pub struct Servers {
 
 impl Servers {
     /// Starts one process per protocol, so that processor time is counted per protocol. If the servers are
-    /// remote, only records their addresses. Homa is always included, since it is the baseline of slowdown.
+    /// remote, only records their addresses. Homa is always included, since it is the baseline for slowdown.
     pub fn start(plan: &Plan) -> Result<Servers> {
         if let Some(directory) = &plan.options.trace_dir {
             make_directory(directory)?;

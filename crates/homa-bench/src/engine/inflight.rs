@@ -1,5 +1,5 @@
-//! The open RPCs of a load thread, by cookie. Cookies are never reused, so that duplicate answers, and late
-//! answers to an earlier load on the same link, are recognised.
+//! The open RPCs of a load thread, by cookie. Cookies are never reused, so that duplicate responses, and late
+//! responses to an earlier load on the same link, are recognised.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use std::time::Instant;
 pub struct Rpc {
     /// When the RPC was due to be sent.
     pub due: Instant,
-    /// Bytes of the request.
+    /// Size of the request in bytes.
     pub size: u32,
     /// Index of the RPC's client port among the thread's ports.
     pub port: usize,
@@ -36,7 +36,7 @@ struct Slot {
 }
 
 impl InFlightRpcs {
-    /// Makes an empty table for the load with this number.
+    /// Creates an empty table for the load with this number.
     pub fn new(load: u8) -> InFlightRpcs {
         InFlightRpcs { load, slots: Vec::new(), free: Vec::new() }
     }

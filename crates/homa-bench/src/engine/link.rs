@@ -11,9 +11,9 @@ use bytes::Bytes;
 pub struct Answer {
     /// The cookie passed to [`Link::submit`].
     pub cookie: u64,
-    /// When the complete answer had arrived in this process.
+    /// When the complete response had arrived in this process.
     pub at: Instant,
-    /// The answer, or the reason why there is none.
+    /// The response, or the reason why there is none.
     pub result: Result<Bytes, String>,
 }
 
@@ -34,8 +34,8 @@ pub trait Link: Send {
         Ok(())
     }
 
-    /// Appends the answers that have arrived. If there are none, waits up to `wait` for one; may return early
-    /// without an answer.
+    /// Appends the responses that have arrived. If there are none, waits up to `wait` for one; may return
+    /// early without a response.
     ///
     /// # Errors
     /// The whole link is broken: the run cannot continue.
@@ -48,7 +48,7 @@ pub trait Link: Send {
     }
 }
 
-/// Appends answers from receiver threads. If there are none, waits up to `wait` for one.
+/// Appends responses from receiver threads. If there are none, waits up to `wait` for one.
 pub fn take_from(
     receivers: &mpsc::Receiver<Result<Answer, String>>,
     wait: Duration,
@@ -66,11 +66,11 @@ pub fn take_from(
 }
 
 /// Checks an implementation with two client ports and two server ports. It sends 40 messages at once, which
-/// exceeds the socket buffers. Each answer must arrive exactly once. It must contain the request's content,
-/// or its first bytes if responses have 100 bytes. One message in `long_each` has 1,000,000 bytes.
+/// exceeds the socket buffers. Each response must arrive exactly once. It must contain the request's content,
+/// or its first bytes if responses are 100 bytes long. One message in `long_each` has 1,000,000 bytes.
 ///
 /// # Panics
-/// An answer is missing, wrong, or duplicated.
+/// A response is missing, wrong, or duplicated.
 pub fn check_all_come_back(link: &mut dyn Link, long_each: u64, one_way: bool) {
     let payload: Bytes = (0..1_000_000u32).map(|at| (at % 251) as u8).collect();
     let length = |cookie: u64| if cookie.is_multiple_of(long_each) { 1_000_000 } else { 1 + cookie as usize };

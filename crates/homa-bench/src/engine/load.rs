@@ -1,11 +1,11 @@
-//! Load: threads send messages when they are due and measure the latency of each answer.
+//! Load: threads send messages when they are due and measure the latency of each response.
 //!
-//! A thread drives one or more client ports: it sends due messages and receives answers in between. The
-//! arrivals of each port are a Poisson process of its own. A message that becomes due while `max_outstanding`
-//! RPCs are open has to wait. Latency is measured from the due time, even if the thread itself was late.
+//! A thread drives one or more client ports: it sends due messages and receives responses in between. Each
+//! port has its own Poisson process of arrivals. A message that becomes due while `max_outstanding` RPCs are
+//! open has to wait. Latency is measured from the due time, even if the thread itself was late.
 //!
-//! If the next message is due within 2 ms, the thread polls. It does not sleep then, because epoll's timeouts
-//! are whole milliseconds, and the delay after a timer's expiry is longer than a short RPC.
+//! If the next message is due within 2 ms, the thread polls. Sleeping would be too imprecise: epoll's
+//! timeouts are whole milliseconds, and waking up after a timer expires takes longer than a short RPC.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
@@ -22,14 +22,14 @@ use crate::engine::pattern::Pattern;
 use crate::engine::rtt::RttTable;
 use crate::engine::tally::{Sample, Tally};
 
-/// A thread that sleeps wakes at least this long before its next message is due.
+/// A sleeping thread wakes up at least this long before its next message is due.
 const SLEEP_MARGIN: Duration = Duration::from_millis(2);
 
-/// Messages sent before the thread receives answers again.
+/// Maximum number of messages that a thread sends before it receives responses again.
 const SENDS_PER_TURN: usize = 16;
 
-/// After the load has ended, the remaining open RPCs count as lost once no answer has arrived for this long.
-/// Homa and TCP both give up a silent peer, or retransmit to a live one, in less time.
+/// After the load has ended, the remaining open RPCs count as lost once no response has arrived for this
+/// long. Homa and TCP both give up on a silent peer, or retransmit to a live one, in less time.
 const SILENCE: Duration = Duration::from_secs(5);
 
 /// After the load has ended, all open RPCs count as lost after this time. In an overloaded network the
@@ -41,22 +41,22 @@ pub const DRAIN: Duration = Duration::from_secs(240);
 pub enum Pace {
     /// Poisson arrivals. The load is the total over all client ports.
     Open {
-        /// The offered load in 10^9 bits of request payload per second.
+        /// The offered load in Gbit/s of request payload.
         gbps: f64,
         /// Number of open RPCs per client port above which arrivals wait.
         max_outstanding: u32,
     },
     /// A constant number of open RPCs per client port.
     Closed {
-        /// Open RPCs.
+        /// Number of open RPCs.
         outstanding: u32,
     },
 }
 
-/// One slice of load.
+/// The parameters of one slice of load.
 #[derive(Clone, Debug)]
 pub struct LoadSpec<'a> {
-    /// Message sizes.
+    /// The sizes of the messages.
     pub workload: &'a Workload,
     /// How RPCs are started.
     pub pace: Pace,
@@ -64,11 +64,11 @@ pub struct LoadSpec<'a> {
     pub ports: &'a [usize],
     /// Number of server ports, over all servers.
     pub servers: usize,
-    /// Load before the measured time.
+    /// Load before the measurement window.
     pub warmup: Duration,
-    /// The measured time.
+    /// Length of the measurement window.
     pub measured: Duration,
-    /// Seeds arrivals, sizes and the choice of servers.
+    /// Seed for arrivals, sizes and the choice of servers.
     pub seed: u64,
     /// Content of the messages.
     pub pattern: &'a Pattern,
@@ -87,25 +87,25 @@ pub struct LoadSpec<'a> {
 pub enum IdleBehaviour {
     /// Polls, as described in the module documentation.
     Poll,
-    /// Sleeps until its next message is due or an answer arrives, as precisely as the link allows. For more
-    /// generator threads than processors, which would preempt each other by polling. Each thread must have
-    /// one client port.
+    /// Sleeps until its next message is due or a response arrives, as precisely as the link allows. Intended
+    /// for more generator threads than processors: polling threads would preempt each other. Each thread must
+    /// have one client port.
     Sleep,
 }
 
 /// The times of a slice.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
-    /// Load begins.
+    /// When the load begins.
     pub start: Instant,
-    /// Measuring begins.
+    /// When measuring begins.
     pub from: Instant,
-    /// Load and measuring end.
+    /// When the load and the measuring end.
     pub to: Instant,
 }
 
-/// Number of loads so far. It distinguishes late answers to an earlier load on the same link from those to
-/// this load.
+/// Number of loads started so far. It distinguishes late responses to an earlier load on the same link from
+/// those to this load.
 static LOADS: AtomicU8 = AtomicU8::new(0);
 
 /// Runs a slice with one thread per link, while `watch` runs in the calling thread.
@@ -171,7 +171,7 @@ impl Arrivals {
     }
 }
 
-/// Returns the random number generator by which a thread chooses the server of each message.
+/// Returns the random number generator with which a thread chooses the server of each message.
 pub fn server_choice(seed: u64, first_port: usize) -> Pcg64 {
     Pcg64::seed_from_u64(seed ^ (first_port as u64) << 32)
 }
@@ -186,7 +186,7 @@ struct Port {
     size: u32,
     open: u32,
     limit: u32,
-    /// Whether the next message has already been counted as delayed by the limit.
+    /// Whether the next message has already been counted as delayed by the limit on open RPCs.
     held: bool,
 }
 
@@ -319,9 +319,9 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Returns for how long the thread may sleep because nothing will become due. With
-    /// [`IdleBehaviour::Poll`], a thread with several ports does not sleep with any protocol, because with
-    /// Homa it could sleep on one port only.
+    /// Returns for how long the thread may sleep because nothing becomes due earlier. With
+    /// [`IdleBehaviour::Poll`], a thread with several ports never sleeps, whatever the protocol, because with
+    /// Homa it could sleep on only one port.
     fn idle_time(&self, now: Instant) -> Duration {
         let margin = match self.spec.idle {
             IdleBehaviour::Poll if self.ports.len() > 1 => return Duration::ZERO,

@@ -1,4 +1,4 @@
-//! The content of messages, and the comparison of answers with it.
+//! The content of messages, and the comparison of responses with it.
 
 use bytes::Bytes;
 use rand::{RngCore, SeedableRng};
@@ -9,14 +9,14 @@ use crate::tcp::frame::ONE_WAY_BYTES;
 /// Number of offsets in the pattern at which messages begin, so that consecutive RPCs have different content.
 const STARTS: u64 = 4096;
 
-/// Maximum length of answers that are compared in full.
+/// Maximum length of responses that are compared in full.
 const WHOLE: usize = 1500;
 
-/// Size of the windows in which longer answers are compared. Comparing a whole MB would delay the measuring
+/// Size of the windows in which longer responses are compared. Comparing a whole MB would delay the measuring
 /// thread, and with it the next message, by 50 us.
 const WINDOW: usize = 64;
 
-/// Number of windows in a long answer, in addition to the one at its beginning. The last one is at its end.
+/// Number of windows in a long response, in addition to the one at its beginning. The last one is at its end.
 const WINDOWS: usize = 16;
 
 /// Random bytes of which every message is a slice, so that making a request copies nothing.
@@ -27,8 +27,8 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Makes a pattern for messages of up to `max_bytes`, with random bytes generated from `seed`. With
-    /// `one_way`, answers have 100 bytes.
+    /// Creates a pattern for messages of up to `max_bytes`, with random bytes generated from `seed`. With
+    /// `one_way`, responses are 100 bytes long.
     pub fn new(max_bytes: u32, seed: u64, one_way: bool) -> Pattern {
         let mut bytes = vec![0; max_bytes as usize + STARTS as usize];
         Pcg64::seed_from_u64(seed).fill_bytes(&mut bytes);
@@ -41,7 +41,7 @@ impl Pattern {
         self.bytes.slice(start..start + size as usize)
     }
 
-    /// Checks the answer to the request of `size` bytes with this number.
+    /// Checks the response to the request of `size` bytes with this number.
     ///
     /// # Errors
     /// The error describes the difference.
@@ -66,8 +66,8 @@ impl Pattern {
     }
 }
 
-/// Returns the offsets of the windows: both ends of the answer, and positions evenly spread between them.
-/// `number` shifts the latter, so that all bytes are compared over many answers of one size.
+/// Returns the offsets of the windows: both ends of the response, and positions evenly spread between them.
+/// `number` shifts the latter, so that all bytes are compared over many responses of one size.
 fn windows(length: usize, number: u64) -> impl Iterator<Item = usize> {
     let last = length - WINDOW;
     let step = last / (WINDOWS - 1);

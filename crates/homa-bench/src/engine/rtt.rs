@@ -14,17 +14,18 @@ const GRID_STEP: u32 = 2;
 /// Number of rounds over all sizes.
 pub const ROUNDS: u32 = 3;
 
-/// Minimum round trips per size and round for a useful median, if the size's share of the time permits.
+/// Minimum number of round trips per size and round for a useful median, if the size's share of the time
+/// permits.
 const MIN_SAMPLES: usize = 5;
 
 /// Maximum time for the minimum number of round trips, as a multiple of the size's share. On a slow link,
 /// five round trips of a long message would take seconds.
 const MOST_SHARES: u32 = 2;
 
-/// Maximum round trips per size and round; more would not change the median.
+/// Maximum number of round trips per size and round; more would not change the median.
 const MAX_SAMPLES: usize = 1_000;
 
-/// A round trip longer than this is not noticeably changed by a delay of a processor or of the scheduler.
+/// A delay caused by a processor or the scheduler is negligible in a round trip longer than this.
 const DISTURBANCE: Duration = Duration::from_millis(20);
 
 /// Time after which a single unloaded RPC counts as unanswered. Homa reports its own errors earlier.
@@ -33,25 +34,24 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Unloaded round-trip times by message size.
 #[derive(Clone, Debug)]
 pub struct RttTable {
-    /// Pairs of size in bytes and round trip in nanoseconds, by increasing size.
+    /// Pairs of size in bytes and round trip in nanoseconds, in order of increasing size.
     points: Vec<(u32, u64)>,
 }
 
 impl RttTable {
-    /// Makes a table from measured points.
+    /// Creates a table from measured points.
     pub fn new(mut points: Vec<(u32, u64)>) -> RttTable {
         points.sort_unstable();
         RttTable { points }
     }
 
-    /// Returns the measured points, by increasing size.
+    /// Returns the measured points, in order of increasing size.
     pub fn points(&self) -> &[(u32, u64)] {
         &self.points
     }
 
     /// Returns the unloaded round trip in nanoseconds of a message of `size` bytes, at least 1. It is
-    /// interpolated linearly on a double logarithmic scale. Outside the measured range, it is that of the
-    /// nearest size.
+    /// interpolated linearly on a log-log scale. Outside the measured range, it is that of the nearest size.
     pub fn rtt_ns(&self, size: u32) -> u64 {
         let above = self.points.partition_point(|&(bytes, _)| bytes < size);
         let ns = match (above.checked_sub(1).map(|below| self.points[below]), self.points.get(above)) {
@@ -122,8 +122,8 @@ pub fn measure(
     Ok(RttTable::new(undisturbed(sizes.iter().copied().zip(medians).collect())))
 }
 
-/// Returns whether a single round trip suffices because a disturbance of a few milliseconds is negligible in
-/// it.
+/// Returns whether a single round trip suffices because it is so long that a disturbance of a few
+/// milliseconds is negligible.
 fn is_long(rtt: Duration, share: Duration) -> bool {
     rtt >= share.max(DISTURBANCE)
 }

@@ -6,12 +6,12 @@ use anyhow::Result;
 use homa_workload::{SlowdownRecorder, Workload};
 use serde::{Deserialize, Serialize};
 
-/// An answered RPC that was due within the measured time.
+/// An answered RPC that was due within the measurement window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// Bytes of the request.
+    /// Size of the request in bytes.
     pub bytes: u32,
-    /// Nanoseconds from the due time to the complete answer.
+    /// Nanoseconds from the due time to the complete response.
     pub rtt_ns: u64,
 }
 
@@ -22,19 +22,19 @@ pub struct RpcCounters {
     pub started: u64,
     /// RPCs answered correctly, including those of the warm-up.
     pub answered: u64,
-    /// RPCs that ended in an error or with a wrong answer.
+    /// Number of RPCs that ended in an error or with a wrong response.
     pub errors: u64,
-    /// RPCs that never ended.
+    /// Number of RPCs that never ended.
     pub lost: u64,
-    /// Answers without an open RPC, and requests that were executed more than once.
+    /// Responses without an open RPC, and requests that were executed more than once.
     pub duplicated: u64,
     /// Arrivals that had to wait because `--max-outstanding` RPCs were open.
     pub capped: u64,
     /// Arrivals that were due but still waiting at the end of the load.
     pub unsent: u64,
-    /// Payload bytes of the requests that were due within the measured time, sent or not.
+    /// Payload bytes of the requests that were due within the measurement window, sent or not.
     pub offered_bytes: u64,
-    /// Payload bytes of the requests whose answers arrived within the measured time.
+    /// Payload bytes of the requests whose responses arrived within the measurement window.
     pub goodput_bytes: u64,
     /// The first error.
     pub first_error: Option<String>,
@@ -62,9 +62,9 @@ impl RpcCounters {
         (self.capped + self.unsent) * 100 > self.started + self.unsent
     }
 
-    /// Returns the bytes answered within the measured time divided by the bytes due in it, or `None` if
+    /// Returns the bytes answered within the measurement window divided by the bytes due in it, or `None` if
     /// nothing was due. The quotient is 1 in steady state, except for the bytes in flight at both ends of the
-    /// measured time. It is below 1 while a backlog grows.
+    /// measurement window. It is below 1 while a backlog grows.
     pub fn completed_fraction(&self) -> Option<f64> {
         (self.offered_bytes > 0).then(|| self.goodput_bytes as f64 / self.offered_bytes as f64)
     }
@@ -73,21 +73,21 @@ impl RpcCounters {
 /// Counters and histograms of one thread, one slice, or all slices of a protocol.
 #[derive(Clone, Debug)]
 pub struct Tally {
-    /// Latencies of the RPCs that were due within the measured time.
+    /// Latencies of the RPCs that were due within the measurement window.
     pub recorder: SlowdownRecorder,
     /// The same latencies individually, if the load keeps them.
     pub samples: Vec<Sample>,
     /// The counters.
     pub counted: RpcCounters,
-    /// The measured time.
+    /// Length of the measurement window.
     pub measured: Duration,
-    /// Processor time of the clients within the measured time, plus that of the servers if this bench started
-    /// them.
+    /// Processor time of the clients within the measurement window, plus that of the servers if this bench
+    /// started them.
     pub cpu: Duration,
 }
 
 impl Tally {
-    /// Zero counters and empty histograms.
+    /// Returns zero counters and empty histograms.
     pub fn new(workload: &Workload) -> Tally {
         Tally {
             recorder: SlowdownRecorder::new(workload),
@@ -112,12 +112,12 @@ impl Tally {
         self.counted.first_error.get_or_insert_with(text);
     }
 
-    /// Returns the payload of answered requests in 10^9 bits per second of measured time.
+    /// Returns the payload of answered requests in Gbit/s over the measurement window.
     pub fn achieved_gbps(&self) -> f64 {
         self.counted.goodput_bytes as f64 * 8.0 / 1e9 / self.measured.as_secs_f64().max(1e-9)
     }
 
-    /// Average number of busy processors.
+    /// Returns the average number of busy processors.
     pub fn cpu_busy(&self) -> f64 {
         self.cpu.as_secs_f64() / self.measured.as_secs_f64().max(1e-9)
     }

@@ -9,22 +9,23 @@ use crate::engine::inflight::{InFlightRpcs, Rpc};
 use crate::engine::link::{Answer, Link};
 use crate::engine::pattern::Pattern;
 
-/// After the measured time, the remaining open RPCs count as lost once no answer has arrived for this long.
+/// After the measurement window, the remaining open RPCs count as lost once no response has arrived for this
+/// long.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Minimum timeout when waiting for answers.
+/// Minimum timeout when waiting for responses.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
 /// The settings of a closed loop.
 #[derive(Clone, Copy, Debug)]
 pub struct Spec<'a> {
-    /// Bytes of each request.
+    /// Size of each request in bytes.
     pub size: u32,
-    /// RPCs open at all times.
+    /// Number of RPCs that are open at all times.
     pub outstanding: usize,
-    /// The warm-up before the measured time.
+    /// The warm-up before the measurement window.
     pub warmup: Duration,
-    /// The measured time.
+    /// Length of the measurement window.
     pub measured: Duration,
     /// Content of the messages.
     pub pattern: &'a Pattern,
@@ -35,15 +36,15 @@ pub struct Spec<'a> {
 /// The results of a closed loop.
 #[derive(Clone, Debug, Default)]
 pub struct Sample {
-    /// Round trips in nanoseconds of all RPCs that ended within the measured time.
+    /// Round trips in nanoseconds of all RPCs that ended within the measurement window.
     pub rtts_ns: Vec<u64>,
-    /// The actual measured time.
+    /// Actual length of the measurement window.
     pub elapsed: Duration,
     /// Processor time of this process and of the server's process.
     pub cpu: Duration,
-    /// Packets in both directions; `None` if the link does not count them.
+    /// Number of packets in both directions; `None` if the link does not count them.
     pub packets: Option<u64>,
-    /// RPCs that failed, had a wrong answer, or were lost.
+    /// Number of RPCs that failed, had a wrong response, or were lost.
     pub errors: u64,
     /// The first error.
     pub first_error: Option<String>,
@@ -58,7 +59,7 @@ impl Sample {
         Some(*self.rtts_ns.select_nth_unstable(index).1 as f64 / 1e3)
     }
 
-    /// RPCs per second.
+    /// Returns the RPCs per second.
     pub fn rate(&self) -> f64 {
         self.rtts_ns.len() as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
@@ -81,7 +82,7 @@ impl Sample {
     }
 }
 
-/// The counters at the beginning or the end of the measured time.
+/// The counters at the beginning or the end of the measurement window.
 struct CounterSnapshot {
     at: Instant,
     cpu: Duration,
@@ -111,7 +112,7 @@ pub fn run(link: &mut dyn Link, spec: &Spec<'_>, number: &mut u64) -> Result<Sam
             begin = Some(CounterSnapshot::now(link, spec.server));
         }
         let end = begin.as_ref().map_or(from, |begin| begin.at + spec.measured);
-        // On a busy machine the first answer may arrive after the measured time.
+        // On a busy machine the first response may arrive after the measurement window.
         if begin.is_some() && now >= end && (!sample.rtts_ns.is_empty() || now >= end + SILENCE) {
             break;
         }
@@ -176,7 +177,7 @@ mod tests {
     use super::*;
     use bytes::Bytes;
 
-    /// A link that answers at once; its first answer is wrong.
+    /// A link that answers at once; its first response is wrong.
     #[derive(Default)]
     struct Mirror {
         waiting: Vec<(u64, Bytes)>,
@@ -221,7 +222,7 @@ mod tests {
         assert!(sample.elapsed >= milli && sample.rate() > 0.0);
         let rpcs = sample.rtts_ns.len() as u64;
         let packets = sample.packets.expect("counted");
-        // An RPC in flight at the start or the end of the measured time has at most one of its packets
+        // An RPC in flight at the start or the end of the measurement window has at most one of its packets
         // counted.
         assert!(packets.abs_diff(2 * rpcs) <= 12, "{packets} packets of {rpcs} RPCs");
         assert!(sample.rtt_us(0.5) <= sample.rtt_us(0.99));

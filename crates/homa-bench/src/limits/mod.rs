@@ -1,4 +1,4 @@
-//! `homa bench limits`: the maximum performance of each protocol and driver, with bare packets as the
+//! `homa bench limits`: the maximum performance of each protocol and driver, with raw packets as the
 //! baseline.
 //!
 //! Every subject has one client thread and one server thread. The subjects take turns, so that a disturbance
@@ -51,16 +51,16 @@ use workloads::Maximum;
 /// server sleeps before the next subject's turn.
 const POLL: Duration = Duration::from_millis(10);
 
-/// Bytes of a short message.
+/// Length of a short message in bytes.
 const SHORT: u32 = 100;
 
-/// Bytes of a long message.
+/// Length of a long message in bytes.
 const LONG: u32 = 1_000_000;
 
-/// Number of open long messages: enough that another message is ready when one ends.
+/// Number of open long messages: enough for another message to be ready when one ends.
 const LONG_OPEN: usize = 8;
 
-/// Number of open short messages for the measurement of processor time.
+/// Number of open short messages when processor time is measured.
 const CPU_OPEN: usize = 32;
 
 /// Number of slices per number of open RPCs in the search for a workload's maximum. With more slices, five
@@ -174,12 +174,12 @@ impl Cell {
     }
 }
 
-/// The settings of a measurement of limits.
+/// The settings of a limits measurement.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Protocols; empty: all that this program was built with.
     pub protocols: Vec<Protocol>,
-    /// Drivers of Homa and of bare packets; empty: all. A driver that cannot be opened is skipped, and the
+    /// Drivers of Homa and of raw packets; empty: all. A driver that cannot be opened is skipped, and the
     /// reason is reported.
     pub drivers: Vec<Driver>,
     /// The network between clients and servers.
@@ -196,7 +196,7 @@ pub struct Options {
     pub targets: Option<PathBuf>,
     /// Number of repetitions, at least 1. In each of them, all rows take turns. `None`: the default.
     pub repetitions: Option<u32>,
-    /// Measured time of each cell per repetition; `None`: the default.
+    /// Measurement time of each cell per repetition; `None`: the default.
     pub slice: Option<Duration>,
     /// Whether to measure also with /dev/cpu_dma_latency held at 0.
     pub low_latency: bool,
@@ -205,7 +205,8 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// All measurements, over a veth pair with the MTU of Ethernet if a pair can be made.
+    /// Returns the options for all measurements, over a veth pair with the MTU of Ethernet if a pair can be
+    /// created.
     fn default() -> Options {
         Options {
             protocols: Vec::new(),

@@ -1,4 +1,5 @@
-//! The network of the limits: loopback, or a network namespace for each side with a veth pair between them.
+//! The network for limits measurements: loopback, or a network namespace for each side with a veth pair
+//! between them.
 //!
 //! The namespaces are unnamed, and the veth pair belongs to them. They disappear with the processes, even if
 //! the processes crash.
@@ -36,14 +37,14 @@ struct Wire {
 }
 
 impl Place {
-    /// Loopback, with separate processors for each side.
+    /// Returns loopback, with separate processors for each side.
     pub fn loopback() -> Result<Place> {
         Ok(Place { wire: None, placement: CpuSplit::split_cpus()? })
     }
 
-    /// Makes two namespaces joined by a veth pair with this MTU, and moves this thread to the clients' side.
-    /// With `one_by_one`, large segments are split before they cross the pair. A veth pair otherwise passes
-    /// large segments whole, unlike a physical wire.
+    /// Creates two namespaces joined by a veth pair with this MTU, and moves this thread to the clients'
+    /// side. With `one_by_one`, large segments are split before they cross the pair. A veth pair otherwise
+    /// passes large segments whole, unlike a physical wire.
     ///
     /// # Errors
     /// A privilege or the program `ip` is missing.
@@ -83,7 +84,7 @@ impl Place {
         Ok(())
     }
 
-    /// Returns the name in results.
+    /// Returns the name used in results.
     pub fn name(&self) -> &'static str {
         if self.wire.is_some() { "veth" } else { "loopback" }
     }

@@ -15,12 +15,12 @@ pub const SCHEMA: u32 = 1;
 /// A metric of each subject. Names and units are part of the JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Metric {
-    /// Median round trip of 100 bytes in microseconds: one RPC at a time, both sides polling.
+    /// Median round trip of 100-byte RPCs in microseconds, one RPC at a time. Both sides poll.
     PollingP50,
     /// 99th percentile of the same round trips.
     PollingP99,
-    /// Median round trip of 100 bytes in microseconds: one RPC at a time, both sides sleep without polling
-    /// first.
+    /// Median round trip of 100-byte RPCs in microseconds, one RPC at a time. Both sides sleep without
+    /// polling first.
     SleepingP50,
     /// 99th percentile of the same round trips.
     SleepingP99,
@@ -28,7 +28,7 @@ pub enum Metric {
     LowLatencyP50,
     /// 99th percentile of the same round trips.
     LowLatencyP99,
-    /// RPCs of 100 bytes per second, 1 open RPC, both sides polling.
+    /// 100-byte RPCs per second with 1 open RPC, both sides polling.
     Rpcs1,
     /// RPCs per second with 8 open RPCs.
     Rpcs8,
@@ -36,9 +36,9 @@ pub enum Metric {
     Rpcs32,
     /// RPCs per second with 128 open RPCs.
     Rpcs128,
-    /// One-way messages of 1 MB, 8 open, one connection: payload in 10^9 bits per second.
+    /// Payload throughput of one-way 1 MB messages in Gbit/s, with 8 open messages on one connection.
     Bulk,
-    /// Processor time of client and server per RPC of 100 bytes, in nanoseconds; 32 open RPCs, both sides
+    /// Processor time of client and server per 100-byte RPC, in nanoseconds, with 32 open RPCs. Both sides
     /// sleep when idle.
     CpuRpc,
     /// Processor time to send and receive a packet, in nanoseconds, measured together with
@@ -46,8 +46,8 @@ pub enum Metric {
     CpuPacket,
     /// Processor time to send and receive a packet, in nanoseconds, measured together with [`Metric::Bulk`].
     CpuBulkPacket,
-    /// Maximum rate of requests of workload W1 over loopback, in 10^9 bits of payload per second, as `homa
-    /// bench --loopback --find-max` measures it.
+    /// Maximum rate of workload W1 requests over loopback, in Gbit/s of payload, as `homa bench --loopback
+    /// --find-max` measures it.
     MaxW1,
     /// Maximum rate of workload W2.
     MaxW2,
@@ -118,7 +118,7 @@ impl Metric {
         Metric::ALL.into_iter().find(has_name)
     }
 
-    /// Returns the workload of a maximum rate, or `None` for other metrics.
+    /// Returns the workload whose maximum rate this metric is, or `None` for other metrics.
     pub fn workload(self) -> Option<&'static str> {
         Metric::MAXIMA.contains(&self).then(|| self.name().trim_start_matches("max_gbps_"))
     }
@@ -154,9 +154,9 @@ pub struct Limits {
 pub struct Config {
     /// Version of this program.
     pub version: &'static str,
-    /// When the run began, seconds since 1970.
+    /// When the run began, in seconds since 1970.
     pub unix_time_s: u64,
-    /// Processors of this machine.
+    /// Number of processors of this machine.
     pub cpus: usize,
     /// `veth` or `loopback`.
     pub path: &'static str,
@@ -166,9 +166,10 @@ pub struct Config {
     pub wire: bool,
     /// Number of repetitions. In each of them, all subjects take turns.
     pub repetitions: u32,
-    /// Measured time of each cell per repetition, in milliseconds.
+    /// Measurement time of each cell per repetition, in milliseconds.
     pub slice_ms: u64,
-    /// Measured time per number of open RPCs in a workload's search, per repetition, in milliseconds.
+    /// Measurement time for each number of open RPCs in the search for a workload's maximum, per repetition,
+    /// in milliseconds.
     pub workload_slice_ms: u64,
     /// The file with the targets; `null` if there is none.
     pub targets: Option<String>,
@@ -183,9 +184,9 @@ pub struct Config {
 pub struct Row {
     /// Name of the subject.
     pub name: String,
-    /// Reason why values are missing, either all or those after some repetition.
+    /// Why values are missing: either all values, or those after some repetition.
     pub skipped: Option<String>,
-    /// RPCs that failed, had a wrong answer, or were lost.
+    /// Number of RPCs that failed, had a wrong response, or were lost.
     pub errors: u64,
     /// The first error.
     pub first_error: Option<String>,
@@ -206,7 +207,7 @@ impl Row {
         self.metrics.get(metric.name())
     }
 
-    /// Returns whether every RPC was answered exactly once and correctly. Always true for bare packets, which
+    /// Returns whether every RPC was answered exactly once and correctly. Always true for raw packets, which
     /// may be lost.
     pub fn clean(&self) -> bool {
         self.errors == 0 || self.name.starts_with("bare/")

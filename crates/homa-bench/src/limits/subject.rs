@@ -1,4 +1,4 @@
-//! The subjects of the measurements: each protocol, and Homa and bare packets once per driver.
+//! The subjects of the measurements: each protocol, and Homa and raw packets once per driver.
 
 use crate::driver::Driver;
 use crate::protocol::Protocol;
@@ -8,14 +8,14 @@ use crate::protocol::Protocol;
 pub struct Subject {
     /// The protocol.
     pub protocol: Protocol,
-    /// The packet driver of Homa or of bare packets; ignored for TCP, gRPC and QUIC.
+    /// The packet driver of Homa or of raw packets; ignored for TCP, gRPC and QUIC.
     pub driver: Driver,
-    /// Bare packets only: whether the kernel segments and merges runs of packets of equal length.
+    /// Raw packets only: whether the kernel segments and merges runs of packets of equal length.
     pub offload: bool,
 }
 
 impl Subject {
-    /// Returns all combinations of these protocols and drivers: bare packets first, then Homa, then the other
+    /// Returns all combinations of these protocols and drivers: raw packets first, then Homa, then the other
     /// protocols.
     pub fn all(protocols: &[Protocol], drivers: &[Driver]) -> Vec<Subject> {
         let mut subjects = Vec::new();

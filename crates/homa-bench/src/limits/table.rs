@@ -7,7 +7,7 @@ use super::results::{Config, Limits, Metric, Row};
 use super::targets::{Basis, Verdict};
 use crate::engine::summary::Summary;
 
-/// A column: its head, its width, the factor from the metric's unit, and the metric.
+/// A column: its header, its width, the factor from the metric's unit, and the metric.
 type Column = (&'static str, usize, f64, Metric);
 
 const MEDIANS: [Column; 14] = [
@@ -27,7 +27,7 @@ const MEDIANS: [Column; 14] = [
     ("1MB", 6, 1.0, Metric::CpuBulkPacket),
 ];
 
-/// The metrics in the tables of ranges and ratios: head, factor from the metric's unit, metric.
+/// The metrics in the tables of ranges and ratios: header, factor from the metric's unit, metric.
 const CHOSEN: [(&str, f64, Metric); 6] = [
     ("polling us", 1.0, Metric::PollingP50),
     ("sleeping us", 1.0, Metric::SleepingP50),

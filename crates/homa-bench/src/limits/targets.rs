@@ -12,7 +12,7 @@ use super::{comparisons, figures};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Basis {
-    /// Homa's value over TCP's in the same repetition, or the figure's own ratio.
+    /// Homa's value divided by TCP's in the same repetition, or the figure's own ratio.
     #[default]
     Ratio,
     /// Homa's value in the unit of the row.

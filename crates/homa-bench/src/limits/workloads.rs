@@ -17,7 +17,7 @@ use crate::workloads::{self, Truncation};
 /// most messages would lose packets.
 const BARE_TOO: [Metric; 3] = [Metric::MaxW1, Metric::MaxW2, Metric::MaxW3];
 
-/// Minimum measured time per number of open RPCs that the bench accepts.
+/// Minimum measurement time per number of open RPCs that the bench accepts.
 const SHORTEST: Duration = Duration::from_millis(10);
 
 /// The search for the maximum rate of a workload.

@@ -1,4 +1,4 @@
-//! gRPC by tonic: a unary method whose messages are raw bytes, run as in tonic's generated clients and
+//! gRPC (tonic): a unary method whose messages are raw bytes, run as in tonic's generated clients and
 //! servers.
 //!
 //! The settings follow tonic's documentation: one channel per pair of ports, cloned for each call; NODELAY on
@@ -31,12 +31,12 @@ const STREAM_WINDOW: u32 = 2 << 20;
 /// Flow control window of a connection in bytes, large enough for many calls in flight.
 const CONNECTION_WINDOW: u32 = 16 << 20;
 
-/// Maximum open calls per connection: more than any bench opens.
+/// Maximum number of open calls per connection: more than any bench opens.
 const MAX_STREAMS: u32 = 100_000;
 
 const METHOD: &str = "/homa.bench.Echo/Call";
 
-/// gRPC by tonic.
+/// gRPC, implemented by tonic.
 pub struct Grpc {
     incoming: TcpIncoming,
 }

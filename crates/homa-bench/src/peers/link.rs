@@ -22,13 +22,13 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A connection to one server port.
 pub trait Connection: Clone + Send + Sized + 'static {
-    /// The protocol's name in errors.
+    /// The protocol's name in error messages.
     const NAME: &str;
 
     /// State shared by the connections of a thread. It is created within the thread's runtime.
     type Local: Send;
 
-    /// Makes the shared state.
+    /// Creates the shared state.
     fn local(config: &PeerLinkConfig) -> Result<Self::Local>;
 
     /// Connects to a server port.

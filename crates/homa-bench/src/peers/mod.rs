@@ -1,9 +1,9 @@
-//! Common RPC systems that Homa is compared with: gRPC by tonic, and QUIC by quinn with a stream per RPC.
+//! Common RPC systems that Homa is compared with: gRPC (tonic), and QUIC (quinn) with one stream per RPC.
 //!
 //! Each is configured as its documentation recommends for such messages. Both run on tokio. A client's
 //! runtime belongs to a thread of the load generator. The thread drives the runtime while it waits for
-//! answers, so that an RPC needs no hand-off between threads. A server's runtime has the requested number of
-//! threads. To poll before sleeping, as the other protocols do, a task yields repeatedly and keeps the
+//! responses, so that an RPC needs no hand-off between threads. A server's runtime has the requested number
+//! of threads. To poll before sleeping, as the other protocols do, a task yields repeatedly and keeps the
 //! runtime awake.
 //!
 //! Both protocols need the feature `peers`. Without it, this crate does not depend on tonic, quinn or tokio.
@@ -33,11 +33,11 @@ use crate::tcp::server::EchoServerConfig;
 pub struct PeerLinkConfig {
     /// Addresses of all server ports of all servers.
     pub servers: Vec<SocketAddr>,
-    /// Client ports of this thread.
+    /// Number of client ports of this thread.
     pub ports: usize,
     /// Time that an idle thread polls before it sleeps.
     pub poll: Duration,
-    /// Maximum answer in bytes.
+    /// Maximum length of a response in bytes.
     pub max_message: u32,
 }
 
@@ -46,7 +46,7 @@ pub trait PeerServer {
     /// Returns the address of each port.
     fn addrs(&self) -> &[SocketAddr];
 
-    /// Requests answered so far.
+    /// Returns the number of requests answered so far.
     fn served(&self) -> u64;
 }
 

@@ -1,4 +1,4 @@
-//! QUIC by quinn: one connection per pair of ports, and a bidirectional stream for each RPC.
+//! QUIC (quinn): one connection per pair of ports, and a bidirectional stream for each RPC.
 //!
 //! The settings follow quinn's documentation: streams are cheap and not reused, and the stream limit and the
 //! windows are raised for the bench's messages. Fairness between streams is off, since it is pure overhead
@@ -35,10 +35,10 @@ const SERVER_NAME: &str = "homa-bench";
 /// Receive window of a stream in bytes: two messages of 1 MB.
 const STREAM_WINDOW: u32 = 2 << 20;
 
-/// Maximum unacknowledged bytes of a connection, for many RPCs in flight.
+/// Maximum number of unacknowledged bytes of a connection, for many RPCs in flight.
 const SEND_WINDOW: u64 = 16 << 20;
 
-/// Maximum open RPCs per connection: more than any bench opens.
+/// Maximum number of open RPCs per connection: more than any bench opens.
 const MAX_STREAMS: u32 = 100_000;
 
 /// Interval of keep-alive packets, so that connections survive the turns of other protocols.
@@ -74,7 +74,7 @@ fn endpoint(bind: SocketAddr, server: Option<ServerConfig>) -> Result<Endpoint> 
     endpoint.context("cannot make a QUIC endpoint")
 }
 
-/// QUIC by quinn.
+/// QUIC, implemented by quinn.
 pub struct Quic {
     endpoint: Endpoint,
 }
@@ -121,7 +121,7 @@ async fn serve_stream(
         Ok(request) => request,
         Err(error) => {
             // Without the reset, dropping the stream would finish it, and the client would mistake the end
-            // for an answer.
+            // for a response.
             let _ = send.reset(REFUSED.into());
             return Err(error.into());
         }

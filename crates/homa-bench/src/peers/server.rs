@@ -20,7 +20,7 @@ use crate::tcp::spin::LOOKS_BETWEEN_YIELDS;
 
 /// A server port.
 pub trait Listener: Send + Sized + 'static {
-    /// The protocol's name in errors.
+    /// The protocol's name in error messages.
     const NAME: &str;
 
     /// Binds a port and returns its address. Called within the runtime.
@@ -30,7 +30,7 @@ pub trait Listener: Send + Sized + 'static {
     fn serve(self, config: EchoServerConfig, echo: Echo) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// Computes and counts the answers of a server.
+/// Computes and counts the responses of a server.
 #[derive(Clone, Debug)]
 pub struct Echo {
     one_way: bool,
@@ -46,7 +46,7 @@ struct State {
 }
 
 impl Echo {
-    /// Returns the answer to a request.
+    /// Returns the response to a request.
     pub fn answer(&self, request: Bytes) -> Bytes {
         self.state.served.fetch_add(1, Ordering::Relaxed);
         if self.polls {

@@ -1,4 +1,4 @@
-//! The client ports of one thread over bare packets. Each port has its own packet path.
+//! The client ports of one thread over raw packets. Each port has its own packet path.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -27,13 +27,13 @@ pub struct RawBaselineLinkConfig {
     pub servers: Vec<SocketAddr>,
     /// Time that an idle thread polls before it sleeps.
     pub poll: Duration,
-    /// Maximum answer in bytes.
+    /// Maximum length of a response in bytes.
     pub max_message: u32,
     /// Whether the kernel segments and merges runs of packets of equal length.
     pub offload: bool,
 }
 
-/// The client ports of one thread over bare packets.
+/// The client ports of one thread over raw packets.
 pub struct RawBaselineLink {
     servers: Vec<SocketAddr>,
     paths: Vec<Path>,
@@ -59,7 +59,7 @@ impl RawBaselineLink {
         })
     }
 
-    /// Sends queued requests and receives answers.
+    /// Sends queued requests and receives responses.
     fn poll(&mut self, answers: &mut Vec<Answer>) -> Result<()> {
         for path in &mut self.paths {
             path.flush()?;
@@ -68,7 +68,7 @@ impl RawBaselineLink {
                 if message.kind != PacketKind::Answer {
                     return;
                 }
-                // An answer to an RPC that was given up is ignored.
+                // A response to an RPC that was given up is ignored.
                 if let Some(cookie) = waiting.take(message.id) {
                     answers.push(Answer { cookie, at: Instant::now(), result: Ok(message.payload) });
                 }
@@ -138,8 +138,8 @@ impl Link for RawBaselineLink {
     }
 }
 
-/// RPCs that wait for their answers, in reusable slots. An ID on the wire consists of the slot's index in the
-/// lower 32 bits and the slot's generation in the upper 32 bits.
+/// RPCs that wait for their responses, in reusable slots. An ID on the wire consists of the slot's index in
+/// the lower 32 bits and the slot's generation in the upper 32 bits.
 #[derive(Debug, Default)]
 struct OpenRpcs {
     slots: Vec<Slot>,

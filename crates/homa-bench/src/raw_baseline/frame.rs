@@ -1,4 +1,4 @@
-//! The header of a bare packet.
+//! The header of a raw packet.
 
 use bytes::{Buf, BufMut};
 
@@ -10,11 +10,11 @@ pub const HEADER_LEN: usize = 20;
 pub enum PacketKind {
     /// A packet of a request.
     Request,
-    /// A packet of an answer.
+    /// A packet of a response.
     Answer,
     /// Acknowledges received bytes of a request; no payload.
     RequestTaken,
-    /// Acknowledges received bytes of an answer; no payload.
+    /// Acknowledges received bytes of a response; no payload.
     AnswerTaken,
 }
 
@@ -44,7 +44,7 @@ impl PacketKind {
     }
 }
 
-/// The header of a bare packet.
+/// The header of a raw packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The kind of the packet.
@@ -53,7 +53,7 @@ pub struct Header {
     pub total: u32,
     /// Offset of the payload in the message; in an acknowledgement, the bytes received so far.
     pub offset: u32,
-    /// The RPC's ID, chosen by the client and copied by the server into its answer.
+    /// The RPC's ID, chosen by the client and copied by the server into its response.
     pub id: u64,
 }
 
@@ -69,7 +69,7 @@ impl Header {
         bytes
     }
 
-    /// Splits a packet into header and payload, or returns `None` if it is not a bare packet.
+    /// Splits a packet into header and payload, or returns `None` if it is not a raw packet.
     pub fn decode(packet: &[u8]) -> Option<(Header, &[u8])> {
         let (mut header, payload) = packet.split_at_checked(HEADER_LEN)?;
         let kind = header.get_u32_le();

@@ -12,19 +12,19 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::PATIENCE;
 use super::frame::{HEADER_LEN, Header, PacketKind};
 
-/// Maximum bytes of a message that fits in one packet on every path: IPv4 guarantees 576 bytes. For longer
-/// messages, the driver provides the path's maximum.
+/// Maximum length in bytes of a message that fits in one packet on every path: IPv4 guarantees 576 bytes. For
+/// longer messages, the driver provides the path's maximum.
 const ALWAYS_FITS: usize = 500;
 
 /// Maximum window for long messages, even if the socket's buffer is larger. It is enough for 64 Gbit/s at a
-/// round trip of 60 us, that of sleeping threads on one machine.
+/// round trip of 60 us, which is the round trip of sleeping threads on one machine.
 const MAX_WINDOW: usize = 512 << 10;
 
-/// Divisor by which the receive buffer is divided to get the window: a packet of 1,400 bytes occupies more
+/// The window is the size of the receive buffer divided by this number: a packet of 1,400 bytes occupies more
 /// than 2,000 bytes of the kernel's buffer.
 const BUFFER_SHARE: usize = 4;
 
-/// Interval at which messages without progress are checked and given up.
+/// Interval between sweeps, each of which gives up the messages that make no progress.
 const SWEEP: Duration = Duration::from_millis(100);
 
 /// Maximum sleep, after which a sweep may be due.
@@ -40,7 +40,7 @@ pub struct Message {
     pub payload: Bytes,
 }
 
-/// Identifies a long message: its peer, its ID, and whether it is a request or an answer.
+/// Identifies a long message: its peer, its ID, and whether it is a request or a response.
 type Key = (SocketAddr, u64, PacketKind);
 
 /// A queued message that is unsent or partly sent.
@@ -50,7 +50,7 @@ struct Outgoing {
     id: u64,
     payload: Bytes,
     sent: usize,
-    /// Maximum payload bytes of a packet to this peer.
+    /// Maximum payload of a packet to this peer, in bytes.
     piece: usize,
 }
 
@@ -65,7 +65,7 @@ impl Outgoing {
     }
 }
 
-/// The bytes of a long message in flight, and the time of its last acknowledgement.
+/// The number of bytes of a long message that are in flight, and the time of its last acknowledgement.
 struct InFlightBytes {
     sent: usize,
     taken: usize,
@@ -102,7 +102,7 @@ struct LongMessages {
 }
 
 impl Path {
-    /// Makes a path that sends and receives messages of at most `max_message` bytes over this driver.
+    /// Creates a path that sends and receives messages of at most `max_message` bytes over this driver.
     pub fn new(driver: Box<dyn Driver>, max_message: u32) -> Path {
         let buffer = driver.buffer_sizes().map_or(usize::MAX, |sizes| sizes.receive_bytes);
         Path {
@@ -244,8 +244,9 @@ impl Path {
         Ok(count)
     }
 
-    /// Gives up messages that have made no progress for [`PATIENCE`]. It may be called in every round: it
-    /// works only once per sweep interval. It then returns true, so that the caller gives up its RPCs too.
+    /// Gives up messages that have made no progress for [`PATIENCE`]. May be called in every round: the work
+    /// is done only once per sweep interval. In that case, returns true, so that the caller gives up its RPCs
+    /// too.
     pub fn sweep(&mut self, now: Instant) -> bool {
         if now.saturating_duration_since(self.swept) < SWEEP {
             return false;

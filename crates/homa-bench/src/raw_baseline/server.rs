@@ -1,4 +1,4 @@
-//! The echo server over bare packets. Each port has its own thread, because a packet path has one owner.
+//! The echo server over raw packets. Each port has its own thread, because a packet path has one owner.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,9 +27,9 @@ pub struct RawBaselineServerConfig {
     pub ports: u16,
     /// Time that an idle thread polls before it sleeps.
     pub poll: Duration,
-    /// Maximum request in bytes.
+    /// Maximum length of a request in bytes.
     pub max_message: u32,
-    /// Whether answers have 100 bytes instead of the request's length.
+    /// Whether responses are 100 bytes long instead of as long as the request.
     pub one_way: bool,
     /// Whether the kernel segments and merges runs of packets of equal length.
     pub offload: bool,
@@ -75,7 +75,7 @@ impl RawBaselineServer {
         &self.addrs
     }
 
-    /// Requests answered so far.
+    /// Returns the number of requests answered so far.
     pub fn served(&self) -> u64 {
         self.served.load(Ordering::Relaxed)
     }

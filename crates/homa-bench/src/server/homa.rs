@@ -75,8 +75,8 @@ pub fn serve_homa(
     Ok(ServerAddr { host: host.local_addr(), port })
 }
 
-/// Maximum requests that a thread receives in one batch. An echo is so short that later requests of a batch
-/// wait only briefly.
+/// Maximum number of requests that a thread receives in one batch. An echo is so short that later requests of
+/// a batch wait only briefly.
 const BATCH: usize = 32;
 
 fn echo(server: &homa::Server, served: &AtomicU64, one_way: bool) {

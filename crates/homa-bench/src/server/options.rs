@@ -23,7 +23,7 @@ pub const DEFAULT_POLL: Duration = Duration::from_micros(50);
 pub struct ServerOptions {
     /// The protocols to serve.
     pub protocols: Vec<Protocol>,
-    /// The driver of Homa, and of bare packets.
+    /// The driver of Homa, and of raw packets.
     pub driver: Driver,
     /// The network device, for drivers that have one; `None`: the device that has the bind address.
     pub interface: Option<String>,
@@ -31,23 +31,23 @@ pub struct ServerOptions {
     pub queues: Option<Vec<u32>>,
     /// Where the kernel runs the AF_XDP program.
     pub xdp_mode: XdpMode,
-    /// Address and first port of Homa. The ports of other protocols follow at an offset of
+    /// Homa's bind address, with the first port. The ports of other protocols follow at an offset of
     /// [`Protocol::port_offset`].
     pub bind: SocketAddr,
-    /// Server ports of each protocol, at least 1.
+    /// Number of server ports of each protocol, at least 1.
     pub ports: u16,
-    /// Threads of each protocol. Each Homa port has at least one.
+    /// Number of threads of each protocol. Each Homa port has at least one.
     pub threads: u16,
     /// The Homa host.
     #[serde(flatten)]
     pub host: HostOptions,
     /// Time that an idle thread polls before it sleeps.
     pub poll: Duration,
-    /// Maximum request in bytes.
+    /// Maximum length of a request in bytes.
     pub max_message: u32,
-    /// Whether responses have 100 bytes instead of the request's length.
+    /// Whether responses are 100 bytes long instead of as long as the request.
     pub one_way: bool,
-    /// Whether the kernel segments and merges runs of bare packets of equal length.
+    /// Whether the kernel segments and merges runs of raw packets of equal length.
     pub offload: bool,
     /// Whether Homa keeps the processors out of deep sleep while RPCs are in flight.
     pub low_latency: bool,
@@ -61,7 +61,8 @@ pub struct ServerOptions {
 }
 
 impl Default for ServerOptions {
-    /// Homa over UDP on any free port of the loopback address, with one server port and one thread.
+    /// Returns the options for Homa over UDP on any free port of the loopback address, with one server port
+    /// and one thread.
     fn default() -> ServerOptions {
         ServerOptions {
             protocols: vec![Protocol::Homa],

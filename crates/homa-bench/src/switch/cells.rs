@@ -16,17 +16,17 @@ use super::place::{HOST_DEVICES, Place, SWITCH_DEVICES, received_frames};
 use super::running_switch::{Mode, RunningSwitch, idle_history};
 use super::windows::{Deviation, Slice, TransmitHistory};
 
-/// Rates of links: their names in metrics, and bits per second.
+/// Link rates: their names in metrics, and their values in bits per second.
 pub const RATES: [(&str, u64); 3] = [("100m", 100_000_000), ("1g", 1_000_000_000), ("5g", 5_000_000_000)];
 
-/// Frames in each call of a source that sends at its maximum rate.
+/// Frames that a source at its maximum rate sends per call.
 const BURST: usize = 32;
 
 /// Number of frames queued for a switch when its gate opens: nearly the capacity.
 const HEAP: usize = 960;
 
-/// Frames in each call of the source while probes are sent: few, so that a probe does not wait long behind
-/// them.
+/// Frames that the source sends per call while probes are sent: few, so that a probe does not wait long
+/// behind them.
 const SMALL_BURST: usize = 4;
 
 /// Ratio of the offered rate to the link's rate, chosen so that a backlog persists.
@@ -38,7 +38,8 @@ const WINDOW: Duration = Duration::from_millis(10);
 /// Mean time between two probes.
 const PROBE_EVERY: Duration = Duration::from_micros(100);
 
-/// Time per frame of an overloaded switch, in nanoseconds. It is produced by artificial work.
+/// Time that an overloaded switch spends on a frame, in nanoseconds. Artificial work makes the switch that
+/// slow.
 const OVERLOADED_NS: f64 = 1e9 / 0.4e6;
 
 /// Offered rates in the search for the maximum forwarded rate, as fractions of the capacity with
@@ -65,7 +66,7 @@ enum Receiver {
     Nobody,
 }
 
-/// Rates of sent and arrived frames, per second.
+/// Rates of sent frames and of arrived frames, per second.
 struct Flow {
     offered: f64,
     forwarded: f64,
@@ -148,7 +149,7 @@ impl Bench<'_> {
         Ok(values)
     }
 
-    /// Measures the rate of frames through a switch, or through its replacement, that always finds frames.
+    /// Measures the rate of frames through a switch (or its replacement) that always has frames to forward.
     fn drain(
         &mut self,
         port_path: PortPath,
@@ -217,8 +218,8 @@ impl Bench<'_> {
         Ok(values)
     }
 
-    /// Measures the share of time that the machine takes from a thread in the switch's place. No switch can
-    /// compensate for this share.
+    /// Measures the share of time that the machine takes away from a thread that runs in place of the switch.
+    /// No switch can compensate for this share.
     pub fn machine(&mut self) -> Result<Vec<Value>> {
         let (history, length) = idle_history(self.place, self.slice)?;
         let lost = [history.gaps.max_share(WINDOW), history.gaps.share((Duration::ZERO, length))];
@@ -244,7 +245,7 @@ impl Bench<'_> {
         self.saturate(bps, |load, warm| {
             if warm && load.now() >= next {
                 load.probe();
-                // The interval is random, so that probes do not synchronize with a periodic activity of the
+                // The interval is random, so that probes do not synchronize with periodic activity of the
                 // switch.
                 next = load.now() + PROBE_EVERY.mul_f64(random.random_range(0.5..1.5));
             }
@@ -271,7 +272,7 @@ impl Bench<'_> {
         let began = self.load.now();
         let warm = began + self.warmup().max(3 * WINDOW);
         let end = warm + self.slice.max(3 * WINDOW);
-        // Starting late fills the buffer immediately.
+        // The source acts as if it had started earlier and were late, which fills the buffer immediately.
         let mut due = began.saturating_sub(2 * WINDOW);
         let mut now = began;
         while now < end {

@@ -20,7 +20,7 @@ pub struct GateCount {
 }
 
 impl Gate {
-    /// Makes a gate that is always open.
+    /// Creates a gate that is always open.
     pub fn free() -> Gate {
         Gate(AtomicU8::new(FREE))
     }

@@ -17,11 +17,11 @@ pub const SOURCE: usize = 0;
 /// Index of the sink's device.
 pub const SINK: usize = 1;
 
-/// Lengths of a small and of a full frame, without the check sequence.
+/// Lengths of a small and of a full frame, excluding the check sequence.
 pub const SMALL: usize = 64;
 pub const FULL: usize = 1_514;
 
-/// Maximum frames received at a time.
+/// Maximum number of frames received at a time.
 const BATCH: usize = 64;
 
 /// Attempts to send a frame through the switch, 20 ms each. A device that has just come up loses frames for
@@ -57,8 +57,8 @@ fn open(device: usize) -> Result<Frames> {
         .with_context(|| ["source", "sink"][device])
 }
 
-/// Makes a frame of this length and priority from one device to the other. Its IP header is valid, because a
-/// packet filter for the kernel's bridge would drop frames with a wrong checksum.
+/// Creates a frame of this length and priority from one device to the other. Its IP header is valid, because
+/// a packet filter for the kernel's bridge would drop frames with a wrong checksum.
 fn frame(from: usize, bytes: usize, priority: u8) -> Vec<u8> {
     let mut frame = [&MACS[1 - from][..], &MACS[from], &[8, 0, 0x45, priority << 5]].concat();
     frame.extend(((bytes - 14) as u16).to_be_bytes());
@@ -80,12 +80,12 @@ fn is_ours(from: usize, bytes: &[u8]) -> bool {
     bytes.get(6..12).is_some_and(|source| source == MACS[from])
 }
 
-/// Makes a frame of the lowest priority for the sink.
+/// Creates a frame of the lowest priority for the sink.
 pub fn bulk_frame(bytes: usize) -> Vec<u8> {
     bulk_frame_from(SOURCE, bytes)
 }
 
-/// Makes a frame of the lowest priority from one device to the other.
+/// Creates a frame of the lowest priority from one device to the other.
 pub fn bulk_frame_from(from: usize, bytes: usize) -> Vec<u8> {
     frame(from, bytes, 0)
 }

@@ -1,7 +1,7 @@
 //! Measurements of the software switch on one processor, between virtual devices.
 //!
 //! The forwarding rate of one processor is measured with frames that are already queued (`gate`). A source
-//! that sends at the same time from the other processor would be hardly faster than the switch, because it
+//! that sends at the same time from the other processor would hardly be faster than the switch, because it
 //! also does half of the veth pair's work.
 //!
 //! A rate is computed over all windows of 10 ms that begin and end with a frame. It is measured twice: by the
@@ -52,7 +52,7 @@ pub struct Options {
     pub measurements: Vec<Measurement>,
     /// Number of repetitions, at least 1. In each of them, all interfaces take turns. `None`: the default.
     pub repetitions: Option<u32>,
-    /// Measured time of each value per repetition, at least 20 ms; `None`: the default.
+    /// Measurement time of each value per repetition, at least 20 ms; `None`: the default.
     pub slice: Option<Duration>,
     /// Whether to measure only briefly, to check that everything works.
     pub quick: bool,
@@ -66,7 +66,7 @@ fn chosen<T: Copy + VariantArray>(named: &[T]) -> Vec<T> {
 /// Measures the switch.
 ///
 /// # Errors
-/// A privilege is missing, or a device cannot be made.
+/// A privilege is missing, or a device cannot be created.
 pub fn measure(options: &Options) -> Result<Results> {
     let (paths_wanted, measurements) = (chosen(&options.paths), chosen(&options.measurements));
     let repetitions = options.repetitions.unwrap_or(if options.quick { 1 } else { 5 });

@@ -25,7 +25,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Makes the namespaces and devices, and moves this thread to the namespace of source and sink.
+    /// Creates the namespaces and devices, and moves this thread to the namespace of source and sink.
     ///
     /// # Errors
     /// A privilege or the program `ip` is missing.

@@ -119,11 +119,11 @@ pub struct Results {
     pub schema: u32,
     /// Version of this program.
     pub version: &'static str,
-    /// Processors of this machine.
+    /// Number of processors of this machine.
     pub cpus: usize,
     /// Number of repetitions. In each of them, all interfaces take turns.
     pub repetitions: u32,
-    /// Measured time of each value per repetition, in milliseconds.
+    /// Measurement time of each value per repetition, in milliseconds.
     pub slice_ms: u64,
     /// The interface of source and sink.
     pub load: &'static str,

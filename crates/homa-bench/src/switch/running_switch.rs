@@ -113,7 +113,7 @@ const ROUND: Duration = Duration::from_micros(40);
 
 /// Maximum additional time per frame sent in a round: twice the time measured on our machine, and less than
 /// the serialization delay of a full frame at 5 Gbit/s. With a larger value, a preempted thread would go
-/// unnoticed if it sent all frames due since a millisecond at once.
+/// unnoticed if it sent all frames that had become due within a millisecond at once.
 const EACH_FRAME: Duration = Duration::from_nanos(1_600);
 
 /// Maximum time to read the clock: a hundred times the time measured on our machine.
@@ -148,7 +148,7 @@ fn follow(bridge: &mut Bridge, epoch: Instant, stop: &AtomicBool) -> TransmitHis
     history
 }
 
-/// Records for `length` the gaps of a thread that runs in the switch's place and only reads the clock.
+/// Records, for `length`, the gaps of a thread that runs in place of the switch and only reads the clock.
 ///
 /// # Errors
 /// The thread cannot be started, or cannot move to the switch's place.

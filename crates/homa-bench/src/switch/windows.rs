@@ -9,7 +9,7 @@ pub struct Intervals {
 }
 
 impl Intervals {
-    /// Makes an empty list of intervals.
+    /// Creates an empty list of intervals.
     fn new() -> Intervals {
         Intervals { ns: Vec::with_capacity(ROOM / 16) }
     }
@@ -67,7 +67,7 @@ pub struct TransmitHistory {
 const ROOM: usize = 1 << 19;
 
 impl TransmitHistory {
-    /// Makes an empty history.
+    /// Creates an empty history.
     pub fn new() -> TransmitHistory {
         let (times_ns, bytes) = (Vec::with_capacity(ROOM), Vec::with_capacity(ROOM));
         TransmitHistory { times_ns, bytes, gaps: Intervals::new(), dry: Intervals::new() }
@@ -154,7 +154,7 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// Makes a slice of this length that begins after `warm`.
+    /// Creates a slice of this length that begins after `warm`.
     pub fn after(warm: Duration, length: Duration) -> Slice {
         Slice { warm, length, since: None }
     }
@@ -180,8 +180,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Makes a history of 125 bytes per microsecond, which is 1 Gbit/s. The frames from 2,000 to 2,100 us are
-    /// `late` microseconds late.
+    /// Creates a history of 125 bytes per microsecond, which is 1 Gbit/s. The frames from 2,000 to 2,100 us
+    /// are `late` microseconds late.
     fn history(late: u64) -> TransmitHistory {
         let mut history = TransmitHistory::new();
         for us in 0..5_000_u64 {

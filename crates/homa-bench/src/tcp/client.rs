@@ -21,7 +21,7 @@ use super::frame::{Frame, FrameReader, FrameWriter, Header, ONE_WAY, Progress};
 use super::{CONNECT_TIMEOUT, Congestion, IdlePolling, READ_BUDGET, choose};
 use crate::engine::link::{Answer, Link, take_from};
 
-/// Maximum events in one call of epoll.
+/// Maximum number of events per call of epoll_wait.
 const EVENTS: usize = 256;
 
 /// The client ports of one thread, and their servers.
@@ -29,17 +29,17 @@ const EVENTS: usize = 256;
 pub struct TcpLinkConfig {
     /// Addresses of all server ports of all servers.
     pub servers: Vec<SocketAddr>,
-    /// Client ports of this thread.
+    /// Number of client ports of this thread.
     pub ports: usize,
-    /// Number of threads per client port that only receive answers.
+    /// Number of threads per client port that only receive responses.
     pub receivers: usize,
     /// Time that an idle thread polls before it sleeps.
     pub poll: Duration,
-    /// Maximum answer in bytes.
+    /// Maximum length of a response in bytes.
     pub max_message: u32,
-    /// Whether to request answers of 100 bytes.
+    /// Whether to request responses of 100 bytes.
     pub one_way: bool,
-    /// Congestion control of the requests; `None`: the kernel's default.
+    /// Congestion control for the requests; `None`: the kernel's default.
     pub congestion: Option<Congestion>,
     /// Whether waits end with microsecond precision, by means of a kernel timer. Epoll's own timeouts are
     /// whole milliseconds.
@@ -58,7 +58,7 @@ pub struct TcpLink {
     connections: Vec<Connection>,
     /// Connections that may have more data although epoll has reported no further event.
     unfinished: Vec<usize>,
-    /// Answers from the receiver threads, if there are any.
+    /// Responses from the receiver threads, if there are any.
     receivers: Option<mpsc::Receiver<Result<Answer, String>>>,
 }
 
@@ -212,7 +212,7 @@ impl Drop for TcpLink {
 /// The timer's token, different from all tokens of connections.
 const TIMER: Token = Token(usize::MAX / 2);
 
-/// Makes a timer that wakes this epoll instance.
+/// Creates a timer that wakes this epoll instance.
 fn timer(poll: &Poll) -> io::Result<OwnedFd> {
     let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
     poll.registry().register(&mut SourceFd(&timer.as_raw_fd()), TIMER, Interest::READABLE)?;
@@ -263,7 +263,7 @@ fn read(
     Ok(progress)
 }
 
-/// A thread that only receives answers, on some of a client port's connections.
+/// A thread that only receives responses, on some of a client port's connections.
 struct Receiver {
     poll: Poll,
     spin: IdlePolling,

@@ -11,23 +11,23 @@ use bytes::{Buf, Bytes};
 /// Header bytes before each message.
 pub const HEADER_LEN: usize = 16;
 
-/// Flag: the answer must have [`ONE_WAY_BYTES`] bytes instead of the request's length.
+/// Flag: the response must be [`ONE_WAY_BYTES`] bytes long instead of as long as the request.
 pub const ONE_WAY: u32 = 1;
 
-/// The length of an answer to a one-way request.
+/// The length of a response to a one-way request.
 pub const ONE_WAY_BYTES: usize = 100;
 
-/// Bytes read from the kernel at a time while messages are small.
+/// Number of bytes to read from the kernel at a time while messages are small.
 const CHUNK: usize = 64 * 1024;
 
-/// Maximum frames per system call: the kernel accepts 1024 pieces, and a frame consists of two.
+/// Maximum number of frames per system call: the kernel accepts 1024 pieces, and a frame consists of two.
 const FRAMES_PER_WRITE: usize = 32;
 
-/// Message bytes read so far from all connections of this process.
+/// Number of message bytes read so far from all connections of this process.
 static READ_BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// Returns the message bytes that this process has read from all its connections, including those of
-/// incomplete messages.
+/// Returns the number of message bytes that this process has read from all its connections, including those
+/// of incomplete messages.
 pub fn read_bytes() -> u64 {
     READ_BYTES.load(Relaxed)
 }
@@ -35,11 +35,11 @@ pub fn read_bytes() -> u64 {
 /// The header of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Bytes of the message.
+    /// Length of the message in bytes.
     pub length: u32,
     /// [`ONE_WAY`] or 0.
     pub flags: u32,
-    /// The RPC's ID, chosen by the client and copied by the server into its answer.
+    /// The RPC's ID, chosen by the client and copied by the server into its response.
     pub id: u64,
 }
 
@@ -100,7 +100,7 @@ struct PartialMessage {
 }
 
 impl FrameReader {
-    /// Makes a reader that refuses messages longer than `max_message` bytes.
+    /// Creates a reader that rejects messages longer than `max_message` bytes.
     pub fn new(max_message: u32) -> FrameReader {
         FrameReader { max_message, chunk: vec![0; CHUNK].into(), start: 0, end: 0, partial: None }
     }
@@ -195,7 +195,7 @@ pub struct FrameWriter {
 struct QueuedFrame {
     header: [u8; HEADER_LEN],
     payload: Bytes,
-    /// Bytes sent, header included.
+    /// Number of bytes sent, including the header.
     sent: usize,
 }
 
@@ -213,7 +213,7 @@ impl FrameWriter {
         self.queue.push_back(waiting);
     }
 
-    /// Returns the bytes queued, headers included.
+    /// Returns the number of queued bytes, including headers.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

@@ -18,15 +18,15 @@ use super::frame::{Frame, FrameReader, FrameWriter, Header, ONE_WAY, ONE_WAY_BYT
 use super::{Congestion, IdlePolling, READ_BUDGET, choose};
 use crate::addresses::bind_at;
 
-/// Limit of queued answers, above which the server stops reading from a connection. It bounds the memory used
-/// for a client that does not read its answers. The limit exceeds the largest burst of a well-behaved client:
-/// 200 requests of 1 MB.
+/// Limit on queued responses, above which the server stops reading from a connection. It bounds the memory
+/// used for a client that does not read its responses. The limit exceeds the largest burst of a well-behaved
+/// client: 200 requests of 1 MB.
 const MAX_QUEUED_BYTES: usize = 256 << 20;
 
-/// Maximum connections per thread. Further connections are closed at once.
+/// Maximum number of connections per thread. Further connections are closed at once.
 const MAX_CONNECTIONS: usize = 4096;
 
-/// Maximum events in one call of epoll.
+/// Maximum number of events per call of epoll_wait.
 const EVENTS: usize = 256;
 
 /// The settings of an echo server for a protocol other than Homa.
@@ -40,9 +40,9 @@ pub struct EchoServerConfig {
     pub threads: u16,
     /// Time that an idle thread polls before it sleeps.
     pub poll: Duration,
-    /// Maximum request in bytes.
+    /// Maximum length of a request in bytes.
     pub max_message: u32,
-    /// Whether answers have [`ONE_WAY_BYTES`] bytes instead of the request's length.
+    /// Whether responses are [`ONE_WAY_BYTES`] bytes long instead of as long as the request.
     pub one_way: bool,
 }
 
@@ -54,7 +54,7 @@ pub struct TcpServer {
 }
 
 impl TcpServer {
-    /// Binds all ports and starts the threads. `congestion` is the congestion control for answers; `None`
+    /// Binds all ports and starts the threads. `congestion` is the congestion control for responses; `None`
     /// selects the kernel's default.
     pub fn start(config: EchoServerConfig, congestion: Option<Congestion>) -> Result<TcpServer> {
         let listeners =
@@ -95,7 +95,7 @@ impl TcpServer {
         &self.addrs
     }
 
-    /// Requests answered so far.
+    /// Returns the number of requests answered so far.
     pub fn served(&self) -> u64 {
         self.served.load(Ordering::Relaxed)
     }
@@ -218,8 +218,8 @@ impl Worker {
         }
     }
 
-    /// Reads requests and writes answers. Drops the connection if its peer has closed it or has sent invalid
-    /// data.
+    /// Reads requests and writes responses. Drops the connection if its peer has closed it or has sent
+    /// invalid data.
     fn serve(&mut self, index: usize) {
         let Some(Some(connection)) = self.connections.get_mut(index) else { return };
         match connection.serve(self.config.one_way, &self.served) {
@@ -259,7 +259,7 @@ fn answer(frame: Frame, one_way: bool) -> Frame {
     Frame { header: Header { length: payload.len() as u32, flags: 0, id: frame.header.id }, payload }
 }
 
-/// Returns the answer to a one-way request: the request's first [`ONE_WAY_BYTES`] bytes, padded with zeros.
+/// Returns the response to a one-way request: the request's first [`ONE_WAY_BYTES`] bytes, padded with zeros.
 pub fn one_way_answer(request: &Bytes) -> Bytes {
     if request.len() >= ONE_WAY_BYTES {
         return request.slice(..ONE_WAY_BYTES);

@@ -3,9 +3,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Unsuccessful polls before the thread yields the processor, as in Homa's waiting threads. If it yielded at
-/// each poll, it would repeatedly lose milliseconds whenever another thread needs the processor, and only the
-/// yielding protocol would be slowed down.
+/// Number of unsuccessful polls after which the thread yields the processor, as in Homa's waiting threads. If
+/// it yielded at each poll, it would repeatedly lose milliseconds whenever another thread needs the
+/// processor, and only the yielding protocol would be slowed down.
 pub const LOOKS_BETWEEN_YIELDS: u32 = 16;
 
 /// Decides whether an idle thread polls or sleeps: it polls until it has been idle for a set time.
@@ -13,7 +13,7 @@ pub const LOOKS_BETWEEN_YIELDS: u32 = 16;
 pub struct IdlePolling {
     poll: Duration,
     idle_since: Option<Instant>,
-    /// Unsuccessful polls since the last work.
+    /// Number of unsuccessful polls since the last work.
     looks: u32,
 }
 

@@ -193,7 +193,8 @@ const SHARED_BENCH_OPTIONS: [&str; 9] =
 /// Options that are valid only on a rack.
 const RACK_BENCH_OPTIONS: [&str; 6] = ["seconds", "quick", "hosts", "rate", "connections", "cc"];
 
-/// Rack options that only limit the duration of the comparison, and are therefore also valid over loopback.
+/// Options for a rack that only limit the duration of the comparison, and are therefore also valid over
+/// loopback.
 const RACK_TIMES: [&str; 2] = ["seconds", "quick"];
 
 impl BenchArgs {
@@ -214,8 +215,8 @@ impl BenchArgs {
         }
     }
 
-    /// Selects rack or loopback. Options that are only valid over loopback or with other machines imply
-    /// loopback. `given`: IDs of the options on the command line.
+    /// Selects a rack or loopback. Options that are only valid over loopback or with other machines imply
+    /// loopback. `given` contains the IDs of the options on the command line.
     pub fn choose_place(&mut self, given: &[String]) -> Result<(), String> {
         let is_of_rack = |id: &&String| RACK_BENCH_OPTIONS.contains(&id.as_str());
         let is_shared = |id: &&String| SHARED_BENCH_OPTIONS.contains(&id.as_str());
@@ -243,7 +244,7 @@ impl BenchArgs {
             (Some(gbps), ..) => Load::Gbps(gbps),
             (_, Some(fraction), _) => Load::Fraction(fraction),
             (_, _, Some(outstanding)) => Load::Outstanding(outstanding),
-            // Messages of a single size serve to measure latency as well as throughput. Half of the maximum
+            // For messages of a single size, both latency and throughput are of interest. Half of the maximum
             // load shows both.
             _ => Load::default(),
         };
@@ -274,7 +275,7 @@ impl BenchArgs {
             max_outstanding: self.max_outstanding,
             poll: Duration::from_micros(self.poll_us),
             placement: self.placement,
-            // A duration beyond the range of the type is rejected like any other that is too long.
+            // A duration that exceeds the range of the type is rejected like any other that is too long.
             duration: Duration::try_from_secs_f64(self.duration).unwrap_or(Duration::MAX),
             seed: self.seed,
             metrics: self.metrics.clone(),

@@ -97,8 +97,8 @@ pub struct LimitsArgs {
     pub json: Option<PathBuf>,
 }
 
-/// Runs the benchmark. Returns true if every RPC was answered exactly once and correctly, except that bare
-/// packets may be lost.
+/// Runs the benchmark. Returns true if every RPC was answered exactly once and correctly, except that packets
+/// without a protocol may be lost.
 pub fn run(args: &LimitsArgs) -> Result<bool> {
     let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;
     let limits = limits::measure(&Options::from(args))?;

@@ -15,7 +15,8 @@ use homa_report::progress::Progress;
 
 pub use args::{BenchArgs, BenchCommand};
 
-/// Each protocol's share of the duration of a comparison over loopback, with two protocols by default.
+/// Share of the total duration that each protocol gets in a comparison over loopback of the default two
+/// protocols.
 const LOOPBACK_SHARE: f64 = 0.4;
 
 /// Runs the bench. Returns true if every RPC was answered exactly once and correctly.
@@ -31,7 +32,7 @@ pub fn run(args: &BenchArgs) -> Result<bool> {
             Err(error) if comparison::is_refusal(&error) && !args.is_rack_wanted => {
                 let duration = args.duration.min(args.rack.total_seconds() * LOOPBACK_SHARE);
                 let args = BenchArgs { duration, ..args.clone() };
-                // The options are checked first, so that an error in them is the only output, in one line.
+                // Check the options first, so that an error in them is the only output, in one line.
                 let plan = Plan::new(args.options()?)?;
                 eprintln!("homa: {}", comparison::refusal(&error_line(&error)));
                 return over_loopback(&args, &plan);
@@ -50,7 +51,7 @@ fn compare_on_rack(args: &BenchArgs) -> Result<bool> {
     Ok(comparison.is_clean)
 }
 
-/// Compares the protocols between processes of this machine over its loopback device, or with other machines.
+/// Compares the protocols between processes of this machine over the loopback device, or with other machines.
 fn over_loopback(args: &BenchArgs, plan: &Plan) -> Result<bool> {
     let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;
     let results = compare::measure(plan, Progress::new(compare::total_time(plan)))?;

@@ -1,4 +1,4 @@
-//! The options of `homa bench` that concern its rack.
+//! The options of `homa bench` that apply to its rack.
 
 use clap::Args;
 use homa_bench::tcp::Congestion;
@@ -32,7 +32,7 @@ pub struct ComparisonArgs {
     pub cc: Vec<Congestion>,
 }
 
-/// Minimum duration. A shorter one would be spent entirely on building the rack.
+/// Minimum duration. A shorter time would be spent entirely on building the rack.
 const MIN_SECONDS: f64 = 8.0;
 
 /// Duration with --quick.

@@ -53,7 +53,7 @@ pub struct SwitchBenchArgs {
     pub json: Option<PathBuf>,
 }
 
-/// Runs the benchmark. Always returns true: a value beyond its bound is marked, but is not an error.
+/// Runs the benchmark. Always returns true: a value that exceeds its bound is marked, but is not an error.
 pub fn run(args: &SwitchBenchArgs) -> Result<bool> {
     let outputs = Outputs::check(args.out.as_deref(), args.json.as_deref())?;
     let results = switch::measure(&Options {

@@ -1,7 +1,7 @@
-//! Divides a datagram into its packets (PROTOCOL.md WIRE-21, WIRE-22), even if the capture has truncated it.
+//! Splits a datagram into its packets (PROTOCOL.md WIRE-21, WIRE-22), even if the capture has truncated it.
 //!
-//! `wire::packets` divides only complete datagrams. In a capture, the length of a packet on the wire may
-//! exceed its captured bytes.
+//! `wire::packets` splits only complete datagrams. In a capture, the length of a packet on the wire may
+//! exceed the number of captured bytes.
 
 use homa_pcap::frame::{CapturedBytes, Datagram};
 use homa_proto::wire::{COMMON_LEN, packet_length, stated_length};
@@ -10,10 +10,9 @@ use homa_proto::wire::{COMMON_LEN, packet_length, stated_length};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part<'a> {
     pub packet: CapturedBytes<'a>,
-    /// `None` if the datagram is not a bundle.
+    /// The position in the bundle; `None` if the datagram is not a bundle.
     pub place: Option<Place>,
-    /// The invalid value of packet_length, if it does not fit. `packet` is then the whole remainder of the
-    /// datagram.
+    /// The value of packet_length, if it is invalid. `packet` is then the whole rest of the datagram.
     pub bad_length: Option<usize>,
 }
 
@@ -31,11 +30,11 @@ pub struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Padding {
     pub length: usize,
-    /// Whether the captured bytes are zero, as required of senders.
+    /// Whether the captured bytes are zero, as they must be.
     pub is_zero: bool,
 }
 
-/// Returns the packets of a datagram, in order. Only UDP carries bundles.
+/// Returns the packets of a datagram, in order. Only UDP datagrams can be bundles.
 pub fn parts<'a>(datagram: &Datagram<'a>) -> Parts<'a> {
     Parts {
         rest: Some(datagram.payload),
@@ -57,7 +56,7 @@ impl<'a> Iterator for Parts<'a> {
         let rest = self.rest.take()?;
         let length = if self.udp { packet_length(rest.bytes) } else { None };
         let Some(length) = length else {
-            // This is the case after the first packet of a bundle if the capture truncates the header, or the
+            // After the first packet of a bundle, this happens if the capture truncates the header, or if the
             // header lacks our mark (WIRE-22).
             let place = (self.next.number > 1).then_some(self.next);
             let bad_length = place.map(|_| stated_length(rest.bytes)).filter(|&length| length != 0);
@@ -77,7 +76,7 @@ impl<'a> Iterator for Parts<'a> {
 }
 
 /// Returns the padding after a packet, or `None` if another packet follows or the capture is too short to
-/// tell.
+/// determine this.
 fn padding(after: CapturedBytes<'_>) -> Option<Padding> {
     let is_cut = after.bytes.len() < COMMON_LEN && after.wire_len >= COMMON_LEN;
     let is_padding = after.wire_len > 0 && !is_cut && stated_length(after.bytes) == 0;
@@ -91,7 +90,7 @@ mod tests {
     use super::*;
     use homa_proto::wire::{self, Body, Common, Incarnation};
 
-    /// Makes a bundle of three BUSY packets and five bytes of padding.
+    /// Builds a bundle of three BUSY packets and five bytes of padding.
     fn bundle() -> Vec<u8> {
         let common = Common {
             source_port: 99,

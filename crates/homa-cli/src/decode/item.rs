@@ -25,7 +25,7 @@ pub struct CaptureItem<'a> {
 
 pub enum ItemContent<'a> {
     Packet(CapturedPacket<'a>),
-    /// An ICMP error about a packet.
+    /// An ICMP error that quotes a packet.
     Icmp {
         from: IpAddr,
         to: IpAddr,
@@ -33,28 +33,28 @@ pub enum ItemContent<'a> {
         code: u8,
         about: CapturedPacket<'a>,
     },
-    /// A fragment of a packet that was fragmented by IP.
+    /// A fragment of an IP packet.
     Fragment {
         from: IpAddr,
         to: IpAddr,
     },
 }
 
-/// A Homa packet, as far as it was captured.
+/// A Homa packet, or the part of it that was captured.
 pub struct CapturedPacket<'a> {
     /// The datagram, with only this packet as its payload.
     pub datagram: Datagram<'a>,
-    /// `None` if the datagram is not a bundle.
+    /// The position in the bundle; `None` if the datagram is not a bundle.
     pub place: Option<Place>,
     pub decoded: DecodeResult,
 }
 
 pub enum DecodeResult {
     Valid(Packet),
-    /// The capture, or the ICMP error that quotes the packet, contains less than the packet's header.
+    /// The capture, or the ICMP error that quotes the packet, does not contain the packet's whole header.
     Cut,
     Bad(DecodeError),
-    /// WIRE-22: the length in the packet's header differs from the rest of the datagram.
+    /// WIRE-22: the length in the packet's header does not match the rest of the datagram.
     BadLength(usize),
 }
 
@@ -63,7 +63,7 @@ pub enum DecodeResult {
 pub enum ItemCategory {
     Type(PacketType),
     Icmp,
-    /// Truncated before the packet type.
+    /// Truncated before the field with the packet type.
     Cut,
     Bad,
 }
@@ -78,7 +78,7 @@ impl ItemCategory {
         }
     }
 
-    /// Parses a name in upper or lower case, with `-` or `_`.
+    /// Parses a name in upper or lower case, written with `-` or `_`.
     pub fn from_name(text: &str) -> Option<ItemCategory> {
         let wanted = text.to_ascii_uppercase().replace('-', "_");
         let types = PacketType::ALL.into_iter().map(ItemCategory::Type);
@@ -126,7 +126,7 @@ impl<'a> CapturedPacket<'a> {
         }
     }
 
-    /// Returns the error in a captured packet, and a fixed name for it.
+    /// Returns the error in a captured packet, and a stable identifier of the error.
     pub fn error(&self) -> Option<(String, &'static str)> {
         match &self.decoded {
             DecodeResult::Valid(_) | DecodeResult::Cut => None,
@@ -137,7 +137,7 @@ impl<'a> CapturedPacket<'a> {
         }
     }
 
-    /// Returns the type in the header, regardless of other errors in the packet.
+    /// Returns the packet type in the header, even if the packet has other errors.
     pub fn packet_type(&self) -> Option<PacketType> {
         PacketType::try_from(*self.datagram.payload.bytes.get(11)?).ok()
     }
@@ -148,7 +148,8 @@ impl<'a> CapturedPacket<'a> {
         field.value(self.datagram.payload.bytes)
     }
 
-    /// Returns whether the packet belongs to the RPC with this ID at the client, or acknowledges it.
+    /// Returns whether the packet belongs to the RPC with this ID (as seen by the client), or acknowledges
+    /// it.
     fn belongs_to_rpc(&self, id: u64) -> bool {
         if self.common("sender_id").is_some_and(|sender_id| sender_id & !1 == id) {
             return true;
@@ -175,7 +176,7 @@ impl<'a> Selection<'a> {
         Selection { args }
     }
 
-    /// Returns the requested packets of a frame. Each packet of the frame's datagram is returned separately.
+    /// Returns the selected packets of a frame. The packets of a datagram are returned separately.
     pub fn select<'b>(&self, content: &Content<'b>) -> Vec<ItemContent<'b>> {
         let all: Vec<ItemContent<'b>> = match *content {
             Content::Datagram(datagram) => {
@@ -203,7 +204,8 @@ impl<'a> Selection<'a> {
     }
 
     /// Returns the Homa packets in a datagram, or none if it is not a Homa datagram. Over raw IP, the
-    /// protocol number decides. Over UDP, the given ports decide, or if there are none, header bytes that
+    /// protocol number decides. Over UDP, the ports given by the user decide; if there are none, the decision
+    /// depends on header bytes that only our packets have.
     /// only our packets have.
     fn captured_packets<'b>(
         &self,
@@ -229,16 +231,16 @@ impl<'a> Selection<'a> {
 }
 
 /// Returns whether a datagram's first packet looks like one of ours over UDP: each byte that receivers ignore
-/// must have the value that we send, and the length must be exact.
+/// must have the value that we send, and the length must match exactly.
 fn looks_like_ours(captured: &CapturedPacket<'_>) -> bool {
     let DecodeResult::Valid(packet) = &captured.decoded else { return false };
     let kind = packet.body.packet_type();
     let doff = if kind == PacketType::Data { 0xe0 } else { 0x50 };
     let wire_len = kind.header_len() + packet.payload_len as usize;
-    // CUTOFFS between our hosts are four bytes longer.
+    // CUTOFFS packets between our hosts are four bytes longer.
     let longer = if kind == PacketType::Cutoffs { 4 } else { 0 };
     let marked = match captured.common("urgent") {
-        // Packets of ours without the mark have the same format as those for Linux Homa.
+        // Packets from us without the mark have the same format as packets for Linux Homa.
         Some(0) => ["flags", "window", "checksum", "packet_length", "bundle_endpoints"]
             .iter()
             .all(|name| captured.common(name) == Some(0)),

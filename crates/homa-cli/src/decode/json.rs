@@ -1,8 +1,8 @@
-//! A packet as a JSON object.
+//! Packets as JSON objects.
 //!
 //! `header` contains each field of the header as it is on the wire, under its name in PROTOCOL.md. Names with
 //! dots and indices are paths (`.header.ack.client_id`, `.header.acks[0].server_port`). RPC IDs are strings,
-//! because they have 64 bits and many JSON parsers keep only 53.
+//! because they have 64 bits and many JSON parsers preserve only 53.
 
 use std::net::IpAddr;
 
@@ -39,7 +39,7 @@ struct IcmpObject {
     source: IpAddr,
     destination: IpAddr,
     icmp: IcmpFields,
-    /// The packet that caused the error, as far as the error quotes it.
+    /// The packet that caused the error, as far as it is quoted.
     about: PacketObject,
 }
 
@@ -61,30 +61,30 @@ struct PacketObject {
     /// IPv4 type of service or IPv6 traffic class, which contains the priority.
     tos: u8,
     tos_priority: u8,
-    /// Bytes of the Homa packet on the wire.
+    /// Length in bytes of the Homa packet on the wire.
     length: usize,
-    /// Position in the bundle; absent for a packet that has its own datagram.
+    /// Position in the bundle; absent if the packet has its own datagram.
     #[serde(skip_serializing_if = "Option::is_none")]
     bundle: Option<BundleFields>,
     r#type: Option<&'static str>,
-    /// ID of the RPC at the client, an even number.
+    /// RPC ID as seen by the client, an even number.
     #[serde(skip_serializing_if = "Option::is_none")]
     rpc: Option<String>,
-    /// Offset of the payload in its message, wherever the header stores it; only for DATA.
+    /// Offset of the payload in its message, regardless of where the header stores it; only for DATA.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload_offset: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     payload_length: Option<u32>,
-    /// Incarnation of the sending host as ten hexadecimal digits, if it is one of our hosts.
+    /// Incarnation of the sending host as ten hexadecimal digits, if the host is one of ours.
     #[serde(skip_serializing_if = "Option::is_none")]
     incarnation: Option<String>,
-    /// Why an RPC is unknown; only for our RPC_UNKNOWN.
+    /// Why an RPC is unknown; only for RPC_UNKNOWN from our hosts.
     #[serde(skip_serializing_if = "Option::is_none")]
     unknown_reason: Option<String>,
     /// Description of the error in the packet.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-    /// A fixed name for the error.
+    /// A stable identifier of the error.
     #[serde(skip_serializing_if = "Option::is_none")]
     error_reason: Option<&'static str>,
     header: Tree,
@@ -97,7 +97,7 @@ struct BundleFields {
     packet: u32,
     /// Offset of the packet in the datagram.
     offset: usize,
-    /// Number of bytes after the last packet, and whether all of them are zero as required.
+    /// Number of bytes after the last packet, and whether all of them are zero, as they must be.
     #[serde(skip_serializing_if = "Option::is_none")]
     padding: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -172,7 +172,7 @@ fn packet(captured: &CapturedPacket<'_>) -> PacketObject {
     object
 }
 
-/// Adds the meaning of fields that are not self-explanatory.
+/// Adds explanations of fields that are not self-explanatory.
 fn explain(object: &mut PacketObject, packet: &Packet) {
     let incarnation = packet.common.incarnation;
     object.incarnation = (!incarnation.is_none()).then(|| incarnation.to_string());

@@ -19,7 +19,7 @@ impl fmt::Display for Line<'_> {
         if self.absolute {
             f.write_str(&time_of_day(item.time_ns, item.nanoseconds))?;
         } else {
-            // Records need not be in chronological order.
+            // Records are not necessarily in chronological order.
             let sign = if item.time_ns < item.start_ns { "-" } else { "" };
             let ns = item.time_ns.abs_diff(item.start_ns);
             write!(f, "{sign}{}.{}", ns / 1_000_000_000, fraction(ns, item.nanoseconds))?;
@@ -138,7 +138,7 @@ fn fraction(ns: u64, nanoseconds: bool) -> String {
 fn date(days: u64) -> (u64, u64, u64) {
     let mut year = 1970;
     let mut left = days;
-    // Remove whole cycles of 400 years first, because a damaged time may be centuries away.
+    // Remove whole cycles of 400 years first, because a corrupted time may be centuries away.
     const CYCLE_DAYS: u64 = 146_097;
     year += left / CYCLE_DAYS * 400;
     left %= CYCLE_DAYS;

@@ -60,7 +60,7 @@ fn packet_kind(text: &str) -> Result<PacketKind, String> {
     })
 }
 
-/// Number of bytes to read from the file at a time: a few hundred packets.
+/// Number of bytes to read from the file at a time: enough for a few hundred packets.
 const BUFFER_BYTES: usize = 1 << 18;
 
 /// Prints the packets of the capture. Stops when the output is closed, which is not an error.
@@ -79,7 +79,7 @@ pub fn run(args: &DecodeArgs) -> Result<()> {
         args,
         selection: Selection::new(args),
         out: BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock()),
-        // A live capture must be printed packet by packet.
+        // The packets of a live capture must be printed one by one.
         flush_each: from_stdin,
         counts: BTreeMap::new(),
         others: 0,
@@ -95,7 +95,7 @@ pub fn run(args: &DecodeArgs) -> Result<()> {
     }
 }
 
-/// Reasons why decoding ends before the capture does.
+/// Why decoding ends before the capture does.
 enum Stop {
     NobodyReads,
     Output(io::Error),
@@ -113,9 +113,9 @@ struct Decoder<'a, W: Write> {
     selection: Selection<'a>,
     out: BufWriter<W>,
     flush_each: bool,
-    /// Packets printed.
+    /// Number of packets printed, by category.
     counts: BTreeMap<ItemCategory, u64>,
-    /// Number of frames that are not Homa, and of packets that were not requested.
+    /// Number of frames that are not Homa, plus packets that were not requested.
     others: u64,
 }
 

@@ -12,7 +12,7 @@ use homa_switch::SwitchConfig;
 
 use args::{DownArgs, RackArgs, RackCommand, StatusArgs, UpArgs};
 
-/// This command in the form used by the rack library.
+/// This command, in the form that the rack library uses.
 pub const PROGRAM: Program = Program { switch_config };
 
 /// The options of a switch without the words `homa switch run`.
@@ -27,7 +27,7 @@ fn switch_config(words: &[String]) -> Result<SwitchConfig> {
     SwitchArgs::try_parse_from(words).map_err(|error| anyhow!("{error}"))?.run.config()
 }
 
-/// Runs a subcommand. Returns false if it was an experiment in which an RPC was not answered correctly.
+/// Runs a subcommand. Returns false if it was an experiment in which some RPC was not answered correctly.
 pub fn run(args: &RackArgs) -> Result<bool> {
     match &args.command {
         RackCommand::Up(args) => up(args)?,

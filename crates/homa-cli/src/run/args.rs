@@ -14,7 +14,7 @@ pub enum Carrier {
 }
 
 impl Carrier {
-    /// Returns the name on the command line and in the environment.
+    /// Returns the carrier's name on the command line and in the environment.
     pub fn name(self) -> &'static str {
         match self {
             Carrier::Udp => "udp",

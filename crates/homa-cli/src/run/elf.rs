@@ -1,4 +1,4 @@
-//! Checks that a program is dynamically linked with libc, which is required to preload another library.
+//! Checks that a program is dynamically linked with libc, which is required for preloading a library.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -12,11 +12,11 @@ use super::find_program;
 /// Number of bytes of a script's first line that the kernel reads.
 const SCRIPT_LINE: u64 = 256;
 
-/// Bytes of a 64-bit ELF header, and of an entry in the program header table.
+/// Lengths of a 64-bit ELF header, and of an entry in the program header table.
 const HEADER: usize = 64;
 const ENTRY: usize = 56;
 
-/// Maximum number of program headers to read; programs have about a dozen.
+/// Maximum number of program headers to read; a typical program has about a dozen.
 const MOST_ENTRIES: usize = 256;
 
 /// Maximum number of bytes of notes to read.
@@ -78,7 +78,7 @@ fn check_binary(path: &Path) -> Result<()> {
     }
     let mut header = [0; HEADER];
     if file.read_exact(&mut header).is_err() || !header.starts_with(b"\x7fELF") {
-        // The kernel will report the error.
+        // Leave it to the kernel to report the error.
         return Ok(());
     }
     let own = if cfg!(target_pointer_width = "64") { 2 } else { 1 };
@@ -138,7 +138,7 @@ fn read_entries(file: &mut File, header: &[u8]) -> Result<ElfInfo> {
     Ok(found)
 }
 
-/// Returns whether the notes include one with this owner.
+/// Returns whether any of the notes has this owner.
 fn has_note_of(mut notes: &[u8], owner: &[u8]) -> bool {
     let padded = |length: u64| (length as usize).next_multiple_of(4);
     while notes.len() >= 12 {

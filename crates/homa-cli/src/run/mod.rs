@@ -1,5 +1,5 @@
 //! `homa run`: executes a program that was written for Linux Homa's sockets, either with the kernel's Homa or
-//! with the preloaded library.
+//! with the preload library.
 
 mod args;
 mod elf;
@@ -18,26 +18,26 @@ use serde::Serialize;
 use args::Carrier;
 pub use args::RunArgs;
 
-/// File name of the library.
+/// File name of the preload library.
 const LIBRARY: &str = "libhoma_preload.so";
 
 /// Directories of the library relative to this program's directory: for a build or `cargo install`, for
-/// installation prefixes, and for packages, which keep it separate from libraries for linking.
+/// installation prefixes, and for packages, which keep it separate from libraries that programs link with.
 const PLACES: [&str; 3] = ["", "../lib", "../lib/homa"];
 
 /// Environment variable that contains the path of the library.
 const LIBRARY_VARIABLE: &str = "HOMA_PRELOAD";
 
-/// Homa's number among the IP protocols.
+/// IP protocol number of Homa.
 const IPPROTO_HOMA: u32 = 146;
 
-/// The driver's name for a program that runs without the preloaded library.
+/// The name shown as the driver if a program runs without the preload library.
 const KERNEL: &str = "kernel";
 
 /// How a program will be run.
 #[derive(Debug, Serialize)]
 struct Plan {
-    /// File of the program.
+    /// Path of the program.
     program: PathBuf,
     /// `kernel`, `udp`, `raw` or `linux-udp`.
     homa: &'static str,
@@ -70,8 +70,8 @@ fn plan(args: &RunArgs, program: &str) -> Result<Plan> {
     Ok(Plan { program: file, homa, library: Some(find_library()?) })
 }
 
-/// Chooses the driver: the requested one, or else the kernel's Homa if it exists. The kernel is checked only
-/// if no driver was requested.
+/// Chooses the driver: the requested one, or else the kernel's Homa if it is available. The kernel is only
+/// checked if no driver was requested.
 fn choose(asked: Option<Carrier>, kernel_has_homa: impl FnOnce() -> bool) -> &'static str {
     match asked {
         Some(carrier) => carrier.name(),
@@ -91,7 +91,7 @@ fn print_plan(args: &RunArgs, plan: &Plan) -> Result<()> {
     output::print(text.as_bytes())
 }
 
-/// Returns whether programs can open Homa sockets of the kernel.
+/// Returns whether programs can open Homa sockets in the kernel.
 fn kernel_has_homa() -> bool {
     let protocol = std::num::NonZeroU32::new(IPPROTO_HOMA).map(Protocol::from_raw);
     socket(AddressFamily::INET, SocketType::DGRAM, protocol).is_ok()
@@ -107,7 +107,8 @@ fn preload(library: &Path) -> OsString {
     all
 }
 
-/// Finds the library: at the path in the environment, next to this program, or where packages install it.
+/// Finds the library: at the path in the environment variable, next to this program, or where packages
+/// install it.
 fn find_library() -> Result<PathBuf> {
     if let Some(path) = env::var_os(LIBRARY_VARIABLE) {
         let path = PathBuf::from(path);
@@ -128,7 +129,7 @@ fn find_library() -> Result<PathBuf> {
     })
 }
 
-/// Makes a path absolute, since the program may change its directory.
+/// Makes a path absolute, because the program may change its directory.
 fn absolute(path: PathBuf) -> Result<PathBuf> {
     path.canonicalize().with_context(|| format!("cannot find {}", path.display()))
 }

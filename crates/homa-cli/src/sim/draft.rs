@@ -1,4 +1,4 @@
-//! A run in preparation: a preset, and the settings that differ from it.
+//! A run in preparation: a preset, and the settings that differ from the preset.
 
 use std::path::Path;
 
@@ -19,12 +19,11 @@ pub enum TopologyKind {
     Switch,
 }
 
-/// Settings of a run. Settings whose meaning depends on others are stored as given until all of them are
-/// known.
+/// Settings of a run. Settings that depend on others are stored as given until all are known.
 #[derive(Clone, Debug)]
 pub struct SettingsDraft {
     pub preset: &'static Preset,
-    /// All settings that do not depend on others.
+    /// The configuration of the cluster, with all settings that do not depend on others.
     pub cluster: ClusterConfig,
     pub homa: HomaDraft,
     pub kind: Option<TopologyKind>,
@@ -36,11 +35,12 @@ pub struct SettingsDraft {
     pub core_propagation_ns: Option<u64>,
     pub switch_delay_ns: Option<u64>,
     pub spread: Option<Spread>,
-    /// Bytes of a switch's shared buffer, and the percentage of its free bytes that a port may occupy.
+    /// Size of a switch's shared buffer in bytes, and the percentage of its free bytes that a port may
+    /// occupy.
     pub shared_buffer: Option<u64>,
     pub buffer_share: Option<u32>,
     pub load: Option<f64>,
-    /// Duration of the warm-up; `None`: as long as the load requires.
+    /// Duration of the warm-up; if `None`, as long as the load requires.
     pub warm_up_ns: Option<u64>,
     /// How TCP and DCTCP distribute messages over connections.
     pub connections: Connections,
@@ -48,7 +48,7 @@ pub struct SettingsDraft {
     pub messages: Option<u64>,
     pub senders: Option<usize>,
     pub incast_interval_ns: Option<u64>,
-    /// Number of open messages per host, instead of a load.
+    /// Number of open messages per host, as an alternative to a load.
     pub outstanding: Option<u32>,
     pub max_message: Option<u32>,
     pub mtu: Option<u32>,
@@ -66,7 +66,7 @@ pub struct Plan {
     pub homa: HomaConfig,
 }
 
-/// Racks used for presets with a single switch, if racks are requested.
+/// Default racks for presets with a single switch, if racks are requested.
 const RACK: LeafSpine = LeafSpine {
     hosts_per_rack: 16,
     spines: 4,
@@ -75,11 +75,11 @@ const RACK: LeafSpine = LeafSpine {
     delay_ns: 250,
     spread: Spread::Packets,
 };
-/// Ratio of the rate of a spine link to that of a host's link, if the preset has no spine links.
+/// Ratio of the rate of a spine link to that of a host's link for presets without spine links.
 const CORE_RATIO: u64 = 4;
 /// Interval between the rounds of an incast.
 const INCAST_INTERVAL_NS: u64 = 1_000_000;
-/// Bytes of the IPv4 header in front of a Homa packet.
+/// Length in bytes of the IPv4 header before a Homa packet.
 const IP_HEADER: u32 = 20;
 
 impl SettingsDraft {
@@ -116,7 +116,7 @@ impl SettingsDraft {
     /// Combines all settings and checks them.
     ///
     /// # Errors
-    /// The error names the settings that contradict each other, and possible values.
+    /// The error names the settings that contradict each other, and values that are possible.
     pub fn build(&self) -> Result<Plan, String> {
         let mut cluster = self.cluster.clone();
         if let Some(bytes) = self.max_message {
@@ -156,7 +156,7 @@ impl SettingsDraft {
         })
     }
 
-    /// Sets the warm-up to the requested one, or to the one that the load requires.
+    /// Sets the warm-up to the requested duration, or else to the one that the load requires.
     fn warm_up(&self, cluster: &mut ClusterConfig) -> Result<(), String> {
         let is_load = matches!(cluster.traffic, Traffic::Uniform { .. });
         let Some(said_ns) = self.warm_up_ns else {
@@ -235,8 +235,8 @@ impl SettingsDraft {
         (self.preset.cluster)().link.rate_bps
     }
 
-    /// Returns the number of hosts in a rack. The number of hosts is derived from the racks unless it was
-    /// given.
+    /// Returns the number of hosts in a rack. Unless the number of hosts was given, it is derived from the
+    /// number of racks.
     fn racks_of(&self, preset: usize, cluster: &mut ClusterConfig) -> Result<usize, String> {
         let Some(racks) = self.racks else { return Ok(self.hosts_per_rack.unwrap_or(preset)) };
         if racks == 0 {
@@ -306,7 +306,7 @@ impl SettingsDraft {
     }
 }
 
-/// Increases the measured time until about `messages` messages start during it.
+/// Extends the measured time until about `messages` messages start during it.
 fn lengthen(cluster: &mut ClusterConfig, messages: u64) -> Result<(), String> {
     let Some(per_sec) = cluster.starts_per_sec() else {
         let why = if matches!(cluster.traffic, Traffic::Closed { .. }) {
@@ -322,7 +322,7 @@ fn lengthen(cluster: &mut ClusterConfig, messages: u64) -> Result<(), String> {
 }
 
 impl Plan {
-    /// Returns the transport with this name, with its settings for this run.
+    /// Returns the transport with this name, with the settings of this run.
     ///
     /// # Errors
     /// The error names the known transports.
@@ -341,7 +341,7 @@ impl Plan {
         TcpConfig { connections: self.connections, ..tcp }
     }
 
-    /// Rejects a load that the links cannot carry together with the other packets of a transport.
+    /// Rejects a load that the links cannot carry in addition to a transport's other packets.
     ///
     /// # Errors
     /// The error names the load, its share of the links' rate, and the highest possible load.
@@ -361,7 +361,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Returns the load of uniform traffic.
+    /// Returns the load, if traffic is uniform.
     pub fn load(&self) -> Option<f64> {
         match self.cluster.traffic {
             Traffic::Uniform { load } => Some(load),
@@ -396,7 +396,7 @@ fn unknown_transport(name: &str) -> String {
     format!("unknown transport `{name}`: use {}", TransportConfig::NAMES.join(", "))
 }
 
-/// Returns a workload by name, by message size, or from a CSV file.
+/// Returns a workload given by name, by message size, or by a CSV file.
 ///
 /// # Errors
 /// The error says what is wrong with the name or the file.

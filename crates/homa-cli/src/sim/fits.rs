@@ -1,18 +1,18 @@
-//! Checks before a run whether it fits this machine.
+//! Checks before a run whether this machine can execute it.
 
 use homa_sim::{ClusterConfig, Demand};
 
-/// Maximum number of events. More would take days, since a processor handles one to two million per second.
+/// Maximum number of events. More would take days, because a processor handles one to two million per second.
 const MAX_EVENTS: f64 = 1e11;
-/// Number of events above which the duration of a run is announced, since a pipe has no progress bar.
+/// Number of events above which the duration of a run is announced; a pipe shows no progress bar.
 const LONG_EVENTS: f64 = 1e8;
-/// Number of events per second and processor, used for the announcement.
+/// Number of events per second and processor, used to estimate the duration.
 const EVENTS_PER_S: f64 = 1.2e6;
 
-/// Checks that `at_once` runs of this kind at the same time fit this machine.
+/// Checks that this machine can execute `at_once` runs of this kind at the same time.
 ///
 /// # Errors
-/// The error says what the runs need, what is available, and what would need less.
+/// The error says what the runs need, what is available, and which changes would reduce the need.
 pub fn check(cluster: &ClusterConfig, at_once: usize) -> Result<(), String> {
     refused(cluster, at_once, available_bytes())
 }
@@ -34,8 +34,8 @@ fn announcement(hosts: usize, demand: &Demand) -> String {
     )
 }
 
-/// Returns the error of [`check`], if any. `available` is the number of free bytes of memory; `None` if
-/// unknown.
+/// Returns the error of [`check`], if any. `available` is the number of free bytes of memory, or `None` if it
+/// is unknown.
 fn refused(cluster: &ClusterConfig, at_once: usize, available: Option<f64>) -> Result<(), String> {
     let demand = cluster.demand();
     let plain = ClusterConfig { acquaint: false, ..cluster.clone() }.demand();

@@ -1,40 +1,40 @@
-//! Homa's settings in a simulated network.
+//! Homa's settings for a simulated network.
 
 use homa_proto::wire::PRIORITIES;
 use homa_proto::{Config, MS};
 use homa_settings::set_field;
 use homa_sim::{ClusterConfig, HomaConfig, PriorityPlan};
 
-/// The base of the settings.
+/// The base configuration to which settings are applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
     /// Settings of the SIGCOMM 2018 paper, for the network and the workload.
     Paper,
-    /// The settings of [`Base::Paper`], with the best of our own additions according to sweeps.
+    /// The settings of [`Base::Paper`], with the best of our own additions as determined by sweeps.
     Tuned,
-    /// Settings of a deployed host for this link rate.
+    /// Settings that a deployed host uses for this link rate.
     Deployed,
 }
 
 /// How unscheduled priorities are chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cutoffs {
-    /// The number of levels is proportional to the workload's unscheduled bytes, and each level carries the
-    /// same number of unscheduled bytes.
+    /// The number of levels is proportional to the workload's share of unscheduled bytes, and each level
+    /// carries the same number of unscheduled bytes.
     Plan,
     /// Computed by each host from arriving messages, starting with the levels of `Plan`.
     Traffic,
     /// The constant defaults of Linux Homa.
     Kernel,
-    /// One level for messages up to each of these sizes, starting at the highest level, and one more level
-    /// for all longer messages.
+    /// One level for messages up to each of these sizes, starting at the highest level, and another level for
+    /// all longer messages.
     Sizes(Vec<u32>),
 }
 
-/// Interval at which hosts compute cutoffs, if they do. A simulated run is shorter than the interval used by
-/// a deployed host.
+/// Interval at which hosts compute cutoffs, if they do so. A simulated run is shorter than the interval that
+/// a deployed host uses.
 const CUTOFF_INTERVAL_NS: u64 = MS;
-/// Bytes that a host receives in about that interval at 10 Gbit/s.
+/// Bytes that a host receives in about this interval at 10 Gbit/s.
 const CUTOFF_MIN_BYTES: u64 = 500_000;
 
 /// Requested settings of Homa; `None` means that the base determines the setting.
@@ -67,10 +67,10 @@ impl HomaDraft {
         }
     }
 
-    /// Returns the settings for a network and a load.
+    /// Builds the settings for a network and a load.
     ///
     /// # Errors
-    /// The error names the setting and its rule.
+    /// The error names the setting and the rule that it violates.
     pub fn build(&self, cluster: &ClusterConfig) -> Result<HomaConfig, String> {
         let mut homa = match self.base {
             Base::Tuned => HomaConfig::tuned(cluster),
@@ -99,7 +99,7 @@ impl HomaDraft {
         Ok(homa)
     }
 
-    /// Divides the priorities between unscheduled and scheduled bytes.
+    /// Divides the priorities between unscheduled and scheduled packets.
     fn divide(&self, config: &mut Config, cluster: &ClusterConfig) -> Result<(), String> {
         let default = if self.base == Base::Deployed { Cutoffs::Kernel } else { Cutoffs::Plan };
         let cutoffs = match &self.cutoffs {
@@ -171,8 +171,8 @@ fn cutoffs_of(sizes: &[u32], levels: u8) -> Result<[u32; PRIORITIES], String> {
     Ok(cutoffs)
 }
 
-/// Sets a host's settings as if only the rate of its link were configured. Memory limits stay unlimited,
-/// since a run measures the network.
+/// Sets the settings that a host would have if only the rate of its link were configured. Memory limits stay
+/// unlimited, since a run measures the network.
 fn deployed(config: &mut Config, cluster: &ClusterConfig) {
     let mbps = u32::try_from(cluster.link.rate_bps / 1_000_000).unwrap_or(u32::MAX);
     let ours = config.clone();

@@ -1,4 +1,4 @@
-//! All settings of a run, in one table for options, keys of a sweep, and names in results.
+//! All settings of a run, in one table that defines options, keys of a sweep, and names in results.
 
 use std::fmt::Write;
 
@@ -16,11 +16,11 @@ use super::homa::{Base, Cutoffs};
 pub struct Knob {
     /// Name of the option. In a sweep and in results, `_` replaces `-`.
     pub name: &'static str,
-    /// Placeholder for the value in the help.
+    /// Placeholder for the value in the help text.
     value: &'static str,
     /// The help text.
     help: &'static str,
-    /// The transports to which the setting applies; empty: all of them.
+    /// The transports to which the setting applies; if empty, it applies to all.
     transports: &'static [&'static str],
     set: fn(&mut SettingsDraft, &str) -> Result<(), String>,
     /// Returns the final value of the setting.
@@ -34,11 +34,11 @@ const TCPS: &[&str] = &["tcp", DCTCP];
 const DCTCP: &str = "dctcp";
 const DCTCPS: &[&str] = &[DCTCP];
 
-/// Names of the bases of Homa's settings.
+/// Names of the base configurations for Homa's settings.
 const BASES: &[(&str, Base)] =
     &[("tuned", Base::Tuned), ("paper", Base::Paper), ("deployed", Base::Deployed)];
 
-/// Names for the kinds of bytes that a load counts.
+/// Names for the kinds of bytes that count as load.
 const LOAD_BASES: &[(&str, LoadBasis)] = &[("data", LoadBasis::Data), ("grants", LoadBasis::DataAndGrants)];
 
 /// Defines a setting of the network or the load.
@@ -569,20 +569,20 @@ impl Knob {
         self.name.replace('-', "_")
     }
 
-    /// Sets the setting.
+    /// Sets this setting.
     ///
     /// # Errors
-    /// The error names the setting, and says what is wrong with the value.
+    /// The error names the setting and says what is wrong with the value.
     pub fn set(&self, draft: &mut SettingsDraft, text: &str) -> Result<(), String> {
         (self.set)(draft, text.trim()).map_err(|error| format!("{}: {error}", self.name))
     }
 }
 
-/// Sets a setting by its name in a sweep: one of [`KNOBS`], or `homa.` followed by a field of the protocol's
-/// settings.
+/// Sets a setting by its name in a sweep: either a name in [`KNOBS`], or `homa.` followed by a field of the
+/// protocol's settings.
 ///
 /// # Errors
-/// The error names the setting, and says what is wrong.
+/// The error names the setting and says what is wrong.
 pub fn set(draft: &mut SettingsDraft, name: &str, text: &str) -> Result<(), String> {
     if let Some(field) = name.strip_prefix("homa.") {
         draft.homa.fields.push((field.to_owned(), text.to_owned()));
@@ -607,7 +607,7 @@ pub fn concerns(name: &str, transport: &str) -> bool {
     only.is_empty() || only.contains(&transport)
 }
 
-/// Returns the transports to which a setting applies; empty: all of them.
+/// Returns the transports to which a setting applies; an empty list means all.
 fn transports_of(name: &str) -> &'static [&'static str] {
     if name.starts_with("homa.") { HOMAS } else { find_knob(name).map_or(&[], |knob| knob.transports) }
 }
@@ -632,7 +632,7 @@ pub fn setup(plan: &Plan, transports: &[String]) -> Map<String, Value> {
     map.insert("preset".to_owned(), json!(plan.preset));
     let counts = |knob: &&Knob| knob.transports.is_empty() || knob.transports.iter().any(|name| runs(name));
     for knob in KNOBS.iter().filter(counts) {
-        // The setting `homa` is the base. The protocol's settings have their own place.
+        // The setting `homa` selects the base. The protocol's settings are listed separately.
         let key = if knob.name == "homa" { "homa_base".to_owned() } else { knob.key() };
         map.insert(key, (knob.show)(plan));
     }
@@ -644,10 +644,10 @@ pub fn setup(plan: &Plan, transports: &[String]) -> Map<String, Value> {
     map
 }
 
-/// The table as options of a command.
+/// The table of settings as command-line options.
 #[derive(Clone, Debug, Default)]
 pub struct KnobArgs {
-    /// The given values, in the order of the table.
+    /// The values given, in the order of the table.
     pub values: Vec<(&'static str, String)>,
 }
 
@@ -655,7 +655,7 @@ impl KnobArgs {
     /// Applies the given values.
     ///
     /// # Errors
-    /// The error names the setting, and says what is wrong.
+    /// The error names the setting and says what is wrong.
     pub fn apply(&self, draft: &mut SettingsDraft) -> Result<(), String> {
         self.values.iter().try_for_each(|(name, text)| set(draft, name, text))
     }
@@ -699,7 +699,7 @@ impl clap::Args for KnobArgs {
     }
 }
 
-/// Returns a short form of a value.
+/// Returns a value as compact text.
 pub fn short(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -1,4 +1,4 @@
-//! `homa sim max-load`: the highest load that each transport sustains.
+//! `homa sim max-load`: finds the highest load that each transport sustains.
 
 use anyhow::{Result, anyhow};
 use homa_report::number::brief;
@@ -17,18 +17,18 @@ use super::{fits, knobs, page};
 /// Number of steps between load 0 and 1.
 const STEPS: u32 = 100;
 /// Maximum growth of the bytes in flight from the first to the last quarter of the measured time, as a share
-/// of the bytes that started in between. A load that is too high by this share makes them grow by more.
+/// of the bytes that started in between. If the load is too high by this share, the growth is larger.
 const MAX_GROWTH: f64 = 0.03;
-/// Allowance for growth by chance, as a multiple of the longest message times the square root of the number
-/// of hosts. Messages in flight count with their whole length, so a few long messages are not a trend.
+/// Allowance for random growth, as a multiple of the longest message times the square root of the number of
+/// hosts. Messages in flight count with their whole length, so a few long messages are not a trend.
 const CHANCE: f64 = 0.5;
-/// Time from the middle of the first to the middle of the last quarter, as a share of the measured time.
+/// Time from the middle of the first quarter to the middle of the last, as a share of the measured time.
 const BETWEEN: f64 = 0.75;
 /// Maximum slowdown of the longest message at the highest sustained load.
 const LONGEST_SLOWDOWN: u64 = 20;
 
-/// Maximum warm-up, as a multiple of the measured time. Near the highest load, the time to reach steady state
-/// is unbounded.
+/// Maximum warm-up, as a multiple of the measured time. As the load approaches the highest one, the time to
+/// reach steady state grows without bound.
 const MAX_WARM_UP: u64 = 4;
 
 /// Results of one load.
@@ -38,22 +38,22 @@ struct Probe {
     sustained: bool,
     /// Number of measured messages that had not arrived when the run ended.
     unfinished: u64,
-    /// Growth of the bytes in flight, as a share of the started bytes.
+    /// Growth of the bytes in flight, as a share of the bytes that started.
     backlog_growth: f64,
     goodput: f64,
     /// P99 slowdown of the shorter half of the messages.
     short_half_p99: f64,
 }
 
-/// A transport's highest load.
+/// The highest load of a transport.
 #[derive(Clone, Debug, Serialize)]
 struct MaxLoadResult {
     transport: String,
-    /// The highest sustained load; 0 if none was sustained.
+    /// The highest sustained load, or 0 if no load was sustained.
     max_load: f64,
-    /// Goodput at that load, as a share of the links' capacity.
+    /// Goodput at this load, as a share of the links' capacity.
     goodput: f64,
-    /// All tried loads, in order.
+    /// All loads that were tried, in order.
     probes: Vec<Probe>,
 }
 
@@ -84,7 +84,7 @@ impl Probe {
 /// Finds the highest loads, and prints and writes the results.
 ///
 /// # Errors
-/// One line that says what is wrong with the options or a file.
+/// A one-line description of what is wrong with the options or a file.
 pub fn run(args: &MaxLoadArgs) -> Result<()> {
     let mut draft = args.what.draft()?;
     let is_said = |name: &str| args.what.knobs.values.iter().any(|(said, _)| *said == name);
@@ -132,7 +132,7 @@ pub fn run(args: &MaxLoadArgs) -> Result<()> {
     outputs.answer(&text(&setup, &found), &results)
 }
 
-/// Searches by bisection, assuming that all loads below a sustained load are sustained too.
+/// Searches by bisection, assuming that all loads below a sustained load are also sustained.
 fn search(draft: &SettingsDraft, transport: &str, bars: &Bars) -> Result<MaxLoadResult, String> {
     let (mut sustained, mut too_high) = (0, STEPS + 1);
     let mut probes = Vec::new();

@@ -27,7 +27,7 @@ use args::{SimArgs, SimCommand};
 /// Runs a subcommand.
 ///
 /// # Errors
-/// One line that names the cause.
+/// A one-line description of the cause.
 pub fn run(args: &SimArgs) -> Result<()> {
     match &args.command {
         SimCommand::Run(args) => run::run(args),

@@ -1,4 +1,4 @@
-//! `report.html`: a self-contained page.
+//! `report.html`, a self-contained page.
 
 use std::fmt::Write;
 
@@ -23,7 +23,7 @@ pub struct RunPage<'a> {
     pub published: &'a [published::Curve],
 }
 
-/// Definition of slowdown for new readers.
+/// Definition of slowdown, for readers who are new to it.
 pub const SLOWDOWN: &str = "<p><b>Slowdown</b> is the time from when a message was given to its transport until all of it was at \
                             its receiver, divided by the least time in which the same message can get there when nothing else is on \
                             the way. 1 is ideal.</p>\n";
@@ -152,7 +152,7 @@ fn by_size(
     }
 }
 
-/// Returns the style class of a protocol, from its name in the publication.
+/// Returns the style class of a protocol, given its name in the publication.
 fn class_of_published(protocol: &str) -> String {
     let name = protocol.to_ascii_lowercase();
     name.strip_prefix("srpt-").unwrap_or(&name).to_owned()

@@ -1,4 +1,4 @@
-//! The presets by name.
+//! The presets, selected by name.
 
 use homa_sim::{ClusterConfig, Traffic};
 use homa_workload::Workload;
@@ -10,13 +10,13 @@ use super::homa::Base;
 pub struct Preset {
     /// Name on the command line.
     pub name: &'static str,
-    /// Summary in one line.
+    /// One-line summary.
     pub summary: &'static str,
     /// Further notes.
     pub notes: &'static str,
     /// The network and the load.
     pub cluster: fn() -> ClusterConfig,
-    /// The base of Homa's settings.
+    /// The base configuration for Homa's settings.
     pub homa: Base,
 }
 

@@ -1,4 +1,4 @@
-//! Published slowdowns, shown in charts next to our own.
+//! Published slowdowns, shown in charts beside our own.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub struct Curve {
 pub struct Point {
     /// Share of all messages up to the middle of the bin, 0 to 1.
     pub middle: f64,
-    /// Share of all messages up to the end of the bin.
+    /// Share of all messages up to the upper end of the bin.
     pub upto: f64,
     /// Maximum message size in the bin.
     pub bytes: u32,
@@ -26,16 +26,16 @@ pub struct Point {
     line: usize,
 }
 
-/// The preset for which slowdowns have been published.
+/// The preset to which the published slowdowns apply.
 const PRESET: &str = "sigcomm18";
-/// Maximum difference between the share of messages up to a size and that of the workload. The most similar
-/// other workloads differ by 0.3.
+/// Maximum difference between the share of messages up to a size in the file and the share in the workload.
+/// The workloads that are most similar to each other differ by 0.3.
 const TOLERANCE: f64 = 0.05;
 
 /// Reads a file and checks that it is for this preset and workload.
 ///
 /// # Errors
-/// The error names the file, and the line or the mismatch.
+/// The error names the file, and the line that is wrong or the mismatch.
 pub fn read(path: &Path, plan: &Plan) -> Result<Vec<Curve>, String> {
     let name = path.display();
     if plan.preset != PRESET {

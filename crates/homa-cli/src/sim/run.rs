@@ -13,8 +13,8 @@ use super::page::{self, RunPage};
 use super::work::{self, Bars, Cost, Speed};
 use super::{fits, knobs, preset, published, steady, table, trace};
 
-/// Version of the JSON. It increases when a field changes its meaning or is removed, not when a field is
-/// added.
+/// Version of the JSON format. It increases when a field is removed or changes its meaning, but not when a
+/// field is added.
 pub const SCHEMA: u32 = 1;
 
 /// The contents of `results.json`.
@@ -26,7 +26,7 @@ struct Results<'a> {
     setup: &'a Map<String, Value>,
     /// One report per transport.
     runs: &'a [ClusterReport],
-    /// Cost of each run, only with `--speed`: everything else is the same in each execution.
+    /// Speed of each run, only with `--speed`. All other values are the same in each execution.
     #[serde(skip_serializing_if = "Option::is_none")]
     speed: Option<Vec<Speed>>,
 }
@@ -35,7 +35,7 @@ impl WorkloadArgs {
     /// Returns the settings of the requested run.
     ///
     /// # Errors
-    /// The error names what is unknown or does not fit.
+    /// The error names what is unknown or invalid.
     pub fn draft(&self) -> Result<SettingsDraft> {
         let mut draft = SettingsDraft::new(preset::named(&self.preset).map_err(|error| anyhow!(error))?);
         draft::check_transports(&self.transport).map_err(|error| anyhow!(error))?;
@@ -60,7 +60,7 @@ impl WorkloadArgs {
 /// Runs the simulation, and prints and writes the results.
 ///
 /// # Errors
-/// One line that says what is wrong with the options or a file.
+/// A one-line description of what is wrong with the options or a file.
 pub fn run(args: &RunArgs) -> Result<()> {
     let mut plan = args.what.draft()?.build().map_err(|error| anyhow!(error))?;
     plan.check_load(&args.what.transport).map_err(|error| anyhow!(error))?;

@@ -1,4 +1,4 @@
-//! Reports whether runs were in steady state: warnings for a terminal and the page, and a chart of the
+//! Reports whether runs were in steady state: warnings for the terminal and the page, and a chart of the
 //! backlog.
 
 use std::io::{IsTerminal, stderr};
@@ -7,8 +7,8 @@ use homa_report::chart::{Chart, Curve, Point, Scale};
 use homa_report::number::brief;
 use homa_sim::{ClusterReport, SteadyState, Unsteady};
 
-/// Maximum share of measured messages that did not arrive. These are the slowest messages, and percentiles
-/// include only the others.
+/// Maximum share of measured messages that may be missing because they did not arrive. These are the slowest
+/// messages, and percentiles include only the others.
 const MAX_UNFINISHED: f64 = 0.001;
 
 /// Returns a warning about a run that was not in steady state, with the figures.
@@ -94,7 +94,7 @@ fn colour() -> (&'static str, &'static str) {
     if stderr().is_terminal() { ("\x1b[31m", "\x1b[0m") } else { ("", "") }
 }
 
-/// Returns the table cell that says whether the measured time was in steady state.
+/// Returns the table cell that shows whether the run was in steady state during the measured time.
 pub fn cell(report: &ClusterReport) -> String {
     match &report.steady {
         None => "-".to_owned(),
@@ -103,7 +103,7 @@ pub fn cell(report: &ClusterReport) -> String {
     }
 }
 
-/// Plots the backlog of all runs over time. Returns `None` if no run has one.
+/// Plots the backlog of all runs over time. Returns `None` if no run recorded a backlog.
 pub fn chart(reports: &[ClusterReport]) -> Option<Chart> {
     let with_course = reports.iter().filter_map(|report| Some((report, report.steady.as_ref()?)));
     let mut curves = Vec::new();

@@ -58,13 +58,13 @@ fn slowdowns_of(out: &mut String, reports: &[ClusterReport]) -> std::fmt::Result
     Ok(())
 }
 
-/// Returns a counter that transports have under different names, or `None` if this transport does not have
-/// it.
+/// Returns a counter that has different names in different transports, or `None` if this transport has no
+/// such counter.
 pub fn count(report: &ClusterReport, names: &[&str]) -> Option<u64> {
     names.iter().find_map(|name| report.transport_counts.get(*name).copied())
 }
 
-/// Names of the transports' counters of retransmissions, or of requests for retransmission.
+/// Names of the transports' counters for retransmissions, or for requests for retransmission.
 pub const RESENDS: &[&str] = &["resends_sent", "resends", "retransmits", "retransmissions"];
 
 /// Returns the totals of each transport.

@@ -20,7 +20,7 @@ pub struct Files {
 /// Creates a file for each host in this directory, which is created if necessary.
 ///
 /// # Errors
-/// None of the transports has traces, or the files cannot be written there.
+/// None of the transports records traces, or the files cannot be written to the directory.
 pub fn files(directory: &Path, transports: &[String], plan: &Plan) -> Result<Files> {
     if !transports.iter().any(|name| name == TRACED) {
         bail!("--trace: only {TRACED} has time traces; name it in --transport");

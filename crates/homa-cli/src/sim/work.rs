@@ -1,4 +1,4 @@
-//! Runs in parallel: threads, progress bars, and the processor time of each run.
+//! Runs simulations in parallel: threads, progress bars, and the processor time of each run.
 
 use std::convert::Infallible;
 use std::num::NonZero;
@@ -25,7 +25,7 @@ pub struct Bars {
 }
 
 impl Bars {
-    /// Returns a bar for all `runs` runs, which is drawn first.
+    /// Returns a bar for the total of `runs` runs, which is drawn first.
     pub fn total(&self, runs: usize) -> ProgressBar {
         let bar = self.bars.add(ProgressBar::new(runs as u64));
         style(&bar, "{msg:28} [{bar:30}] {pos} of {len}, {elapsed}");
@@ -48,23 +48,23 @@ fn style(bar: &ProgressBar, template: &str) {
     }
 }
 
-/// The cost of a run.
+/// The processor time that a run took.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cost {
     /// Processor time, in seconds.
     pub cpu_s: f64,
 }
 
-/// The speed of a run as JSON. It is written only with `--speed`, since it is different each time.
+/// The speed of a run as JSON. It is written only with `--speed`, since it differs from run to run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Speed {
     /// Name of the transport.
     pub transport: String,
     /// Processor time, in seconds.
     pub cpu_s: f64,
-    /// Number of packet transmissions on any link since the start of the run.
+    /// Number of packet transmissions, counted on every link, since the start of the run.
     pub hops: u64,
-    /// The same number per second of processor time.
+    /// Number of packet transmissions per second of processor time.
     pub hops_per_s: f64,
     /// Number of events handled per second of processor time.
     pub events_per_s: f64,
@@ -97,10 +97,10 @@ impl Cost {
     }
 }
 
-/// Runs a transport to the end in this thread.
+/// Runs a transport to completion in this thread.
 ///
 /// # Errors
-/// The error names the setting that does not fit.
+/// The error names the setting that is invalid.
 pub fn run(plan: &Plan, transport: &str, label: &str, bars: &Bars) -> Result<(ClusterReport, Cost), String> {
     let transport = plan.transport(transport)?;
     let bar = bars.run(label);
@@ -132,13 +132,13 @@ fn thread_cpu_s() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Returns the number of threads: the requested one, or the number of processors.
+/// Returns the number of threads: the requested number, or the number of processors.
 pub fn jobs(asked: Option<usize>) -> usize {
     asked.or_else(|| thread::available_parallelism().ok().map(NonZero::get)).unwrap_or(1).max(1)
 }
 
-/// Runs all items on `jobs` threads with a bar for the total, and returns the results in the order of the
-/// items. `run` may describe its progress on the bar.
+/// Runs all items on `jobs` threads, with a bar for the total. Returns the results in the order of the items.
+/// `run` may show its progress on the bar.
 pub fn all<I: Sync, T: Send>(jobs: usize, items: &[I], run: impl Fn(&ProgressBar, &I) -> T + Sync) -> Vec<T> {
     let bars = Bars::default();
     let total = bars.total(items.len());
@@ -159,7 +159,7 @@ pub fn all<I: Sync, T: Send>(jobs: usize, items: &[I], run: impl Fn(&ProgressBar
 }
 
 /// Runs `work` for each item on `jobs` threads, and passes each result to `done` in this thread as soon as it
-/// is complete. After the first error, waits for the work in progress.
+/// is available. After the first error, waits for work in progress and then stops.
 ///
 /// # Errors
 /// The first error of `work` or `done`.

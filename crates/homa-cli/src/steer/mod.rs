@@ -1,5 +1,5 @@
-//! `homa steer`: chooses the core that processes each received packet, by means of a program that the device
-//! runs for each frame.
+//! `homa steer`: chooses the core that processes each received packet, using a program that the device runs
+//! for each frame.
 
 pub mod args;
 mod show;
@@ -68,7 +68,7 @@ fn attach(args: &AttachArgs) -> Result<()> {
         ));
     }
     if let Err(error) = report(args, &steering) {
-        // After an error, no program may remain attached, because the user would have to detach it.
+        // After an error, no program may remain attached: the user would have to detach it.
         steering.detach().with_context(|| format!("{error:#}; the attached programs remain"))?;
         return Err(error);
     }
@@ -87,7 +87,7 @@ fn report(args: &AttachArgs, steering: &Steering) -> Result<()> {
     print(format!("{}: {what}\n", args.devices.join(", ")).as_bytes())
 }
 
-/// Waits for an interruption, and prints a warning when a core goes offline.
+/// Waits until interrupted, and prints a warning if a core goes offline.
 fn run_until_interrupted(steering: &Steering, interrupted: &AtomicBool) -> Result<()> {
     let mut offline = Vec::new();
     while !interrupted.load(Ordering::Relaxed) {
@@ -105,7 +105,7 @@ fn run_until_interrupted(steering: &Steering, interrupted: &AtomicBool) -> Resul
     Ok(())
 }
 
-/// Returns the warning if cores that were online before have gone offline.
+/// Returns a warning if cores have gone offline between the two checks.
 fn switched_off(before: &[Core], now: &[Core]) -> Option<String> {
     let new: Vec<String> = now.iter().filter(|core| !before.contains(core)).map(Core::to_string).collect();
     match new.as_slice() {
@@ -115,7 +115,7 @@ fn switched_off(before: &[Core], now: &[Core]) -> Option<String> {
     }
 }
 
-/// Prints a warning. A closed standard error is not a failure.
+/// Prints a warning. It is not an error if standard error is closed.
 fn warn(text: &str) {
     let _ = writeln!(io::stderr(), "homa: warning: {text}");
 }

@@ -12,7 +12,7 @@ pub fn describe(policy: PolicyName, cores: &str, native: bool) -> String {
     format!("{policy} over cores {cores}, {place}")
 }
 
-/// Returns the mean nanoseconds per decision, if any was measured.
+/// Returns the mean nanoseconds per decision, if any decision was measured.
 fn mean_ns(cost: &Cost) -> Option<f64> {
     (cost.runs > 0).then(|| cost.run_ns as f64 / cost.runs as f64)
 }

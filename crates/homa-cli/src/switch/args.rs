@@ -55,7 +55,7 @@ impl From<PathChoice> for FramePath {
     }
 }
 
-/// A number of queued bytes, or the time that a port's link takes to send them.
+/// A number of queued bytes, or the time that a port's link takes to send those bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
     /// Bytes.
@@ -65,7 +65,7 @@ pub enum Amount {
 }
 
 impl Amount {
-    /// Returns the amount in bytes at this rate, or `None` for a time without a rate.
+    /// Returns the amount in bytes at this rate, or `None` for a time if there is no rate.
     pub fn bytes(self, rate: Option<u64>) -> Option<u64> {
         match (self, rate) {
             (Amount::Bytes(bytes), _) => Some(bytes),
@@ -196,7 +196,7 @@ impl RunArgs {
         };
         let buffer = match self.shared_buffer {
             Some(amount) => Buffer::Shared { bytes: bytes(amount, "--shared-buffer")?, alpha: self.alpha },
-            // Without a rate, a time cannot be converted to bytes. Each port gets 1 MB instead.
+            // Without a rate, a time cannot be converted to bytes, so each port gets 1 MB.
             None if rate.is_none() && matches!(self.buffer, Amount::TimeNs(_)) => {
                 Buffer::PerPort { bytes: 1_000_000 }
             }

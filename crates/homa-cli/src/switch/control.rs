@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use homa_metrics::listen_unix;
 use homa_switch::Snapshot;
 
-/// Timeout of an answer. A running switch checks for requests fifty times per second.
+/// Time limit for an answer. A running switch checks for requests fifty times per second.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Pending requests for the counters of a running switch.
@@ -24,7 +24,7 @@ pub struct Questions {
 }
 
 impl Questions {
-    /// Makes a queue without requests.
+    /// Creates an empty queue of requests.
     pub fn new() -> Questions {
         let (to_switch, questions) = channel();
         Questions { requester: SnapshotRequester { to_switch }, questions }
@@ -38,13 +38,13 @@ impl Questions {
     /// Answers all pending requests.
     pub fn answer(&self, mut snapshot: impl FnMut() -> Snapshot) {
         while let Ok(question) = self.questions.try_recv() {
-            // If the requesting thread no longer waits, no answer is needed.
+            // If the requesting thread no longer waits, it needs no answer.
             let _ = question.send(snapshot());
         }
     }
 }
 
-/// A handle that requests counters from a switch in this process.
+/// A handle for requesting counters from a switch in this process.
 #[derive(Clone, Debug)]
 pub struct SnapshotRequester {
     to_switch: Sender<Sender<Snapshot>>,
@@ -76,8 +76,8 @@ impl Control {
             .name("control".to_owned())
             .spawn(move || {
                 for stream in listener.incoming().flatten() {
-                    // Writing takes longer than counting, and the client may be slow, so this thread writes
-                    // instead of the switch.
+                    // Writing takes longer than collecting the counters, and the client may be slow.
+                    // Therefore this thread writes the answer, not the switch.
                     if let Ok(snapshot) = switch.ask() {
                         let _ = answer_to(stream, &snapshot);
                     }

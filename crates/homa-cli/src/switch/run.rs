@@ -18,13 +18,13 @@ use super::args::RunArgs;
 use super::control::{Control, Questions};
 use super::{prometheus, table};
 
-/// Assumed mean bytes of a queued frame, by which the memory is sized.
+/// Assumed mean length of a queued frame in bytes, used to size the memory.
 const AVERAGE_FRAME_BYTES: u64 = 512;
 
-/// Minimum and maximum number of frames in memory: 8 MB and 512 MB with slots for the standard MTU.
+/// Minimum and maximum number of frames in memory; with slots for the standard MTU, 8 MB and 512 MB.
 const HELD_FRAMES: (u64, u64) = (4_096, 262_144);
 
-/// Forwards frames until a signal ends the switch.
+/// Forwards frames until a signal stops the switch.
 pub fn run(args: &RunArgs) -> Result<()> {
     if args.ports.len() < 2 {
         bail!("a switch has two ports or more: name them, as in --ports sw0,sw1");
@@ -72,7 +72,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
         if let Some(path) = args.trace.as_deref().filter(|_| trace_wanted.swap(false, Ordering::Relaxed))
             && let Err(error) = write_trace(bridge, path)
         {
-            // Forwarding does not wait for this file.
+            // A failure to write this file does not stop forwarding.
             tracing::warn!("{error:#}");
         }
         stop.load(Ordering::Relaxed)

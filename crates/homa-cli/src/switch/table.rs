@@ -49,7 +49,7 @@ pub fn line(text: &mut String, name: &str, cells: &[String; 6], depth: &DepthSum
     );
 }
 
-/// Returns the cells of a port. `used` is the utilization of the port's link.
+/// Returns the cells for a port. `used` is the utilization of the port's link.
 pub fn port_cells(port: &PortSnapshot, used: f64) -> [String; 6] {
     let sum =
         |of: fn(&homa_switch::QueueSnapshot) -> u64| port.queues.iter().map(of).sum::<u64>().to_string();
@@ -63,7 +63,7 @@ pub fn port_cells(port: &PortSnapshot, used: f64) -> [String; 6] {
     ]
 }
 
-/// Formats the remaining counters that are not 0.
+/// Formats the remaining counters that are not zero.
 pub fn others(snapshot: &Snapshot) -> String {
     let of_ports = |of: fn(&PortSnapshot) -> u64| snapshot.ports.iter().map(of).sum::<u64>();
     let counts = [

@@ -10,14 +10,14 @@ use homa_switch::{PortSnapshot, QueueSnapshot, Snapshot};
 use super::args::TopArgs;
 use super::table;
 
-/// Shows the changes after each interval.
+/// Prints the changes after each interval.
 pub fn run(args: &TopArgs) -> Result<()> {
     let mut before = homa_switch::ask(&args.control)?;
     let mut looks = 0;
     while args.count.is_none_or(|count| looks < count) {
         thread::sleep(Duration::from_nanos(args.interval));
         let now = match homa_switch::ask(&args.control) {
-            // The switch has exited while it was being watched, which is not an error.
+            // It is not an error if the switch exits while it is being watched.
             Err(_) if looks > 0 && args.count.is_none() => return Ok(()),
             asked => asked?,
         };
@@ -42,8 +42,8 @@ fn screen(change: &Snapshot) -> String {
     text + &table::others(change) + "\n"
 }
 
-/// Returns the difference of two snapshots. Depths remain those since the switch was created, since
-/// distributions cannot be subtracted.
+/// Returns the difference between two snapshots. Queue depths are still those since the switch was created,
+/// because distributions cannot be subtracted.
 fn change(before: &Snapshot, now: &Snapshot) -> Snapshot {
     let time_ns = now.time_ns.saturating_sub(before.time_ns);
     let ports = now.ports.iter().zip(&before.ports).map(|(now, before)| {

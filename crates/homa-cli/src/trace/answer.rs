@@ -45,7 +45,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Opens the output, so that an error is reported before the analysis.
+    /// Opens the output before the analysis, so that an error is reported early.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -159,7 +159,7 @@ impl LoadedTraces {
         self.outputs.answer(&text.0, found)
     }
 
-    /// Returns the error that says why an analysis is impossible.
+    /// Returns the error that explains why an analysis is impossible.
     pub fn missing_error(&self, why: MissingEvents) -> anyhow::Error {
         anyhow!("{}: {why}", self.files)
     }
@@ -182,7 +182,7 @@ impl Text {
         let _ = write!(self.0, "\n{heading}\n{}", table.text());
     }
 
-    /// Adds a list of missing data with the reasons.
+    /// Adds a list of missing data and why each item is missing.
     pub fn missing_events(&mut self, missing_events: &[MissingEvents]) {
         for missing in missing_events {
             self.line(format!("\nnote: {missing}"));
@@ -190,7 +190,7 @@ impl Text {
     }
 }
 
-/// Makes a table of percentiles, with one row per percentile and one column per name. A missing value is
+/// Builds a table of percentiles, with one row per percentile and one column per name. Missing values are
 /// shown as `-`.
 pub fn percentiles(columns: &[(&str, Option<Percentiles>)], show: impl Fn(i64) -> String) -> Table {
     let mut head = vec!["<percentile"];
@@ -205,7 +205,7 @@ pub fn percentiles(columns: &[(&str, Option<Percentiles>)], show: impl Fn(i64) -
     table
 }
 
-/// Formats nanoseconds as microseconds, or as `-` without a value.
+/// Formats nanoseconds as microseconds, or as `-` if there is no value.
 pub fn format_us(ns: Option<i64>) -> String {
     ns.map_or_else(|| "-".to_owned(), us)
 }
@@ -219,7 +219,7 @@ pub fn at(
     found.map_or_else(|| "-".to_owned(), |found| show(percentile(found)))
 }
 
-/// Formats a part of a whole in percent.
+/// Formats a part of a whole as a percentage.
 pub fn share(part: u64, whole: u64) -> String {
     if whole == 0 { "-".to_owned() } else { format!("{:.2} %", part as f64 * 100.0 / whole as f64) }
 }

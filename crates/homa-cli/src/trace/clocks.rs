@@ -69,7 +69,7 @@ struct Calibration {
     clock: &'static str,
     frequency_hz: u64,
     span_ns: u64,
-    /// `None` if the clock itself counts nanoseconds.
+    /// Calibration error; `None` if the clock itself counts nanoseconds.
     error_ppm: Option<f64>,
 }
 
@@ -120,7 +120,8 @@ fn table(measured: &[ClockMeasurement]) -> String {
     text
 }
 
-/// Nanoseconds by which a processor may read its counter ahead of preceding instructions of the program.
+/// Nanoseconds by which a processor may read its counter too early, before preceding instructions have
+/// completed.
 const UNFENCED_NS: f64 = 50.0;
 
 fn processors(skews: &[Skew]) -> String {

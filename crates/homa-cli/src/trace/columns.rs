@@ -1,4 +1,4 @@
-//! Tables of rows and columns, as text or as HTML.
+//! Tables, formatted as text or as HTML.
 
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Makes a table with this head. Names that begin with `<` denote left-aligned columns.
+    /// Creates a table with these column names. A `<` at the start of a name makes the column left-aligned.
     pub fn new(head: &[&str]) -> Table {
         Table {
             head: head.iter().map(|name| name.trim_start_matches('<').to_owned()).collect(),
@@ -23,7 +23,7 @@ impl Table {
         }
     }
 
-    /// Adds a row with as many cells as the head has.
+    /// Adds a row, which must have as many cells as there are columns.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());
     }

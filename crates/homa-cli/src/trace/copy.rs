@@ -1,4 +1,4 @@
-//! `homa trace copy`: throughput of copying messages in and out.
+//! `homa trace copy`: shows the throughput of copying messages in and out.
 
 use anyhow::Result;
 use clap::Args;

@@ -60,7 +60,7 @@ impl Change {
 /// A file cannot be read or written.
 pub fn run(args: &DiffArgs) -> Result<()> {
     let outputs = args.answer.outputs()?;
-    // The runs are processed one after the other, since each may be large.
+    // The runs are processed one after the other, because each may be large.
     let [before, after] = [of(&args.before, args)?, of(&args.after, args)?];
     let changes = by_size(&before.sizes, &after.sizes);
     let causes = by_cause(&before.sizes, &after.sizes);
@@ -83,7 +83,7 @@ fn of(path: &Path, args: &DiffArgs) -> Result<Summary> {
     Ok(Summary::of(explainer, costs, chosen))
 }
 
-/// Returns the changes by message size, the largest first.
+/// Returns the changes by message size, in decreasing order.
 fn by_size(before: &[SizeSummary], after: &[SizeSummary]) -> Vec<Change> {
     let mut changes = Vec::new();
     for old in before {
@@ -103,7 +103,7 @@ fn by_size(before: &[SizeSummary], after: &[SizeSummary]) -> Vec<Change> {
     changes
 }
 
-/// Returns the changes by cause, the largest first.
+/// Returns the changes by cause, in decreasing order.
 fn by_cause(before: &[SizeSummary], after: &[SizeSummary]) -> Vec<Change> {
     let mean = |sizes: &[SizeSummary], cause: Cause| {
         let rpcs: usize = sizes.iter().map(|size| size.rpcs).sum();

@@ -1,4 +1,4 @@
-//! `homa trace first-grant`: the time to the first grant.
+//! `homa trace first-grant`: shows the time until the first grant.
 
 use anyhow::Result;
 use clap::Args;

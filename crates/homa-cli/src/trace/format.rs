@@ -15,7 +15,7 @@ pub fn us<N: Into<i128>>(ns: N) -> String {
     }
 }
 
-/// Returns the name of a packet's type on the wire.
+/// Returns the name of a packet type, given its code on the wire.
 pub fn packet_type(code: u8) -> &'static str {
     PacketType::ALL.iter().find(|kind| **kind as u8 == code).map_or("other", |kind| kind.name())
 }
@@ -30,7 +30,7 @@ pub fn time(ns: u64) -> String {
     }
 }
 
-/// Formats a fraction as percent.
+/// Formats a fraction as a percentage.
 pub fn percent(share: f64) -> String {
     let percent = if share.is_finite() { share * 100.0 } else { 0.0 };
     if percent > 0.0 && percent < 9.95 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }

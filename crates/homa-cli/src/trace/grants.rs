@@ -1,4 +1,4 @@
-//! `homa trace grants`: the delay, recipients and use of grants.
+//! `homa trace grants`: shows the delay, recipients and use of grants.
 
 use anyhow::Result;
 use clap::Args;

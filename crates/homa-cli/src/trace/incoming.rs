@@ -1,4 +1,4 @@
-//! `homa trace incoming`: bytes that receivers had granted and not yet received.
+//! `homa trace incoming`: shows the bytes that receivers had granted but not yet received.
 
 use anyhow::Result;
 use clap::Args;

@@ -1,4 +1,4 @@
-//! RPCs as timelines and causes as bars, in SVG with the colours of the page.
+//! Draws RPCs as timelines and causes as bars, in SVG with the colours of the page.
 
 use std::fmt::Write;
 
@@ -11,13 +11,13 @@ use super::format::{percent, time};
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 90.0;
 const LANE: f64 = 22.0;
-/// Maximum number of spans drawn separately. If there are more, neighbours are merged, because they would be
-/// too small to point at.
+/// Maximum number of spans drawn separately. If there are more, adjacent spans are merged, because they would
+/// be too small to point at.
 const SPANS: usize = 500;
 const LANES: [&str; 3] = ["client", "network", "server"];
 
-/// Returns the colours of the causes for the page's style sheet. Neighbours in the list differ strongly in
-/// hue.
+/// Returns the colours of the causes for the page's style sheet. Consecutive causes in the list have very
+/// different hues.
 pub fn style() -> String {
     let mut out = String::from(
         "td.words, th.words { text-align: left; }\n.key { display: inline-block; width: .8em; height: .8em; }\n",
@@ -42,7 +42,7 @@ pub fn key(amounts: &Amounts) -> String {
     format!("<p class=\"quiet\">{}</p>\n", shown.map(one).collect::<Vec<_>>().join(" &nbsp; "))
 }
 
-/// Draws bars of equal width, each divided by cause.
+/// Draws bars of equal width, each split by cause.
 pub fn bars(rows: &[(String, Amounts)]) -> String {
     let height = 8.0 + rows.len() as f64 * (LANE + 6.0);
     let mut out =
@@ -138,7 +138,7 @@ fn parts(model: &Model, rpc: &Rpc, path: &Path) -> Vec<Part> {
     if all.len() <= SPANS {
         return all;
     }
-    // Divides the time into equal pieces, each drawn with its most frequent cause.
+    // Divide the time into equal pieces, and draw each in the colour of its most frequent cause.
     let (start, end) = (path.spans[0].from_ns, path.spans[path.spans.len() - 1].to_ns);
     let step = (end - start).div_ceil(SPANS as u64).max(1);
     let mut pieces: Vec<Part> = Vec::new();

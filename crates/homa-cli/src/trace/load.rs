@@ -31,7 +31,7 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// Reads all traces, regardless of their alignment. Each node may occur only once.
+    /// Reads all traces, aligned or not. Each node may occur only once.
     ///
     /// # Errors
     /// A file is not a trace, is damaged, or does not match the others.
@@ -61,7 +61,7 @@ impl Inputs {
         Ok(self.choice(dumps)?.clocks(dumps))
     }
 
-    /// Reads all traces, aligns those that are not aligned yet, and prints warnings on standard error.
+    /// Reads all traces, aligns those that are not yet aligned, and prints warnings on standard error.
     ///
     /// # Errors
     /// The errors of [`Inputs::read`] and [`Inputs::clocks`].
@@ -94,7 +94,7 @@ pub fn of_option(option: &str) -> impl Fn(UnknownNode) -> anyhow::Error + '_ {
     move |error| anyhow!("{option}: {error}")
 }
 
-/// Returns the numbers of the nodes that `--node` names.
+/// Returns the numbers of the nodes named by `--node`.
 ///
 /// # Errors
 /// There is no node with this name.

@@ -1,4 +1,4 @@
-//! `homa trace pacer`: delays of packets by the pacer.
+//! `homa trace pacer`: shows how long the pacer delayed packets.
 
 use anyhow::Result;
 use clap::Args;

@@ -1,4 +1,4 @@
-//! `homa trace polls`: unsuccessful polling and bottlenecks.
+//! `homa trace polls`: shows unsuccessful polling, and bottlenecks.
 
 use anyhow::Result;
 use clap::Args;

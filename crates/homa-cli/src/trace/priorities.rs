@@ -1,4 +1,4 @@
-//! `homa trace priorities`: the use of priorities, and inversions.
+//! `homa trace priorities`: shows the use of priorities, and priority inversions.
 
 use anyhow::Result;
 use clap::Args;
@@ -47,7 +47,7 @@ pub fn run(args: &PrioritiesArgs) -> Result<()> {
     opened.answer(&text, &found)
 }
 
-/// Returns lines about the priorities of received packets.
+/// Returns lines of text about the priorities of received packets.
 fn received(found: &Priorities) -> Vec<String> {
     let mut lines = Vec::new();
     if found.compared > 0 {

@@ -1,4 +1,4 @@
-//! `homa trace report`: all analyses in one page.
+//! `homa trace report`: writes all analyses to one page.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use super::load::Inputs;
 use super::select::SelectionArgs;
 use super::{lanes, summary, tail, timeline as stages};
 
-/// Percentiles that are drawn in a curve.
+/// Percentiles that are drawn as a curve.
 const PERCENTILES: [f64; 13] = [0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 100.0];
 /// Maximum number of curves in a chart: as many as the page has colours.
 const CURVES: usize = 8;
@@ -139,7 +139,7 @@ fn durations(model: &Model, chosen: &[Cost]) -> Chart {
     }
     let mut shown: Vec<(usize, Vec<u64>)> =
         classes.into_iter().enumerate().filter(|(_, durations)| !durations.is_empty()).collect();
-    // If there are more classes than colours, draw those with the most RPCs.
+    // If there are more size classes than colours, draw those with the most RPCs.
     shown.sort_by_key(|(_, durations)| std::cmp::Reverse(durations.len()));
     shown.truncate(CURVES);
     shown.sort_by_key(|(class, _)| *class);

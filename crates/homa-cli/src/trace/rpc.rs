@@ -1,4 +1,4 @@
-//! `homa trace rpc`: shows one RPC in full.
+//! `homa trace rpc`: shows one RPC in detail.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use super::load::Inputs;
 use super::select::BaselineArgs;
 use super::tail::amounts;
 
-/// Maximum number of competing flows to list for a packet.
+/// Maximum number of competing flows listed for a packet.
 const COMPETING_RPCS: usize = 8;
 /// Maximum number of packets whose competing packets are shown.
 const PACKETS: usize = 3;
@@ -112,7 +112,7 @@ fn heading(model: &Model, rpc: &Rpc, cost: Option<&Cost>) -> String {
     )
 }
 
-/// Formats a time as microseconds since the start of the RPC.
+/// Formats a time as microseconds since the RPC started.
 fn since(rpc: &Rpc, ns: u64) -> String {
     let start = rpc.start.ns().unwrap_or(0);
     format!("{:.2}", (ns as f64 - start as f64) / 1e3)
@@ -138,7 +138,8 @@ fn named(packet: &Packet) -> String {
     format!("{} {}{again}", packet_type(packet.packet_type), packet.offset)
 }
 
-/// Returns the packets on the path that waited longest for other packets, the longest wait first.
+/// Returns the packets on the path that waited longest for other packets, in decreasing order of waiting
+/// time.
 fn longest<'m>(model: &'m Model, rpc: &Rpc, path: &Path) -> Vec<&'m Packet> {
     let waits = |span: &&Span| {
         matches!(
@@ -162,8 +163,8 @@ fn longest<'m>(model: &'m Model, rpc: &Rpc, path: &Path) -> Vec<&'m Packet> {
     packets.filter(|packet| model.rpcs[packet.rpc as usize].id == rpc.id).collect()
 }
 
-/// Returns the earliest time at which a packet could have been sent: when its message existed and the
-/// preceding packet had been sent.
+/// Returns the earliest time at which a packet could have been sent, which is when its message existed and
+/// the preceding packet had been sent.
 fn ready(model: &Model, rpc: &Rpc, packet: &Packet) -> ModelTime {
     let message = rpc.message(packet.direction);
     let before = model.data_of(message).iter().rev().find(|other| other.offset < packet.offset);

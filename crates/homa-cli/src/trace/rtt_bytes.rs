@@ -1,4 +1,4 @@
-//! `homa trace rtt-bytes`: the bytes in flight needed on each path, and packet delays by length.
+//! `homa trace rtt-bytes`: shows how many bytes must be in flight on each path, and packet delays by length.
 
 use anyhow::Result;
 use clap::Args;

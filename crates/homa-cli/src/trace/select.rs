@@ -1,4 +1,4 @@
-//! Options that select RPCs of traces, and the baseline of their slowdown.
+//! Options that select RPCs in traces, and the baseline for their slowdown.
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -84,7 +84,7 @@ impl SelectionArgs {
         self.filter.selection(model, self.against.to_baseline())
     }
 
-    /// Returns the selected RPCs, for analyses that need at least one.
+    /// Returns the selected RPCs, for analyses that need at least one RPC.
     ///
     /// # Errors
     /// The errors of [`SelectionArgs::selection`], or no complete RPC is selected.

@@ -123,7 +123,7 @@ fn kind(kind: NodeKind) -> &'static str {
     }
 }
 
-/// Returns durations and slowdowns by size.
+/// Returns a table of durations and slowdowns by size.
 pub fn sizes(sizes: &[SizeSummary]) -> Table {
     let mut table = Table::new(&[
         "bytes up to",

@@ -84,7 +84,7 @@ fn head(out: &mut String, tail: &Tail, slowdowns: &[f64], percentile: f64) {
     ));
 }
 
-/// Formats one line that names the main cause, and another with the remedy.
+/// Formats a line that names the main cause, and a line with its remedy.
 pub fn verdict(model: &Model, tail: &Tail) -> String {
     let Some(main) = tail.main_cause() else {
         return "Main cause: none; nothing was slower than its best.\n".to_owned();
@@ -105,7 +105,7 @@ pub fn verdict(model: &Model, tail: &Tail) -> String {
     )
 }
 
-/// Returns the causes of the tail as a table, the largest first.
+/// Returns the causes of the tail as a table, in decreasing order of time.
 pub fn causes(model: &Model, tail: &Tail) -> Table {
     let mut table = Table::new(&[
         "<cause",
@@ -179,7 +179,7 @@ fn main_cause(case: &Case) -> (Cause, f64) {
     (cause, ns as f64 / case.extra.total().max(1) as f64)
 }
 
-/// Returns notes on data missing from the traces, and on where the time is counted instead.
+/// Returns notes on data that the traces lack, and on where its time is counted instead.
 pub fn notes(explainer: &Explainer<'_>) -> Vec<String> {
     let gaps = explainer.gaps();
     let mut notes = Vec::new();
@@ -210,7 +210,7 @@ pub fn notes(explainer: &Explainer<'_>) -> Vec<String> {
     notes
 }
 
-/// Returns nanoseconds by cause as JSON.
+/// Returns the nanoseconds for each cause as JSON.
 pub fn amounts(amounts: &Amounts) -> Value {
     let pairs = Cause::ALL.iter().filter(|cause| amounts[**cause] > 0);
     Value::Object(pairs.map(|cause| (cause.name().to_owned(), json!(amounts[*cause]))).collect())

@@ -1,4 +1,4 @@
-//! `homa trace throughput`: bytes that each host sent and received over time.
+//! `homa trace throughput`: shows the bytes that each host sent and received over time.
 
 use anyhow::Result;
 use clap::Args;
@@ -8,11 +8,11 @@ use homa_report::units::duration_ns;
 use super::answer::{Question, Text, share};
 use super::columns::Table;
 
-/// Characters for bars, by height.
+/// Characters for bars, in order of height.
 const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// Number of bars in a line, next to the numbers.
 const LINE: usize = 48;
-/// Maximum number of intervals to print individually. For more, there is the JSON output.
+/// Maximum number of intervals to print individually. If there are more, use the JSON output.
 const PRINTED: usize = 2_000;
 
 #[derive(Args, Clone, Debug)]
@@ -102,7 +102,8 @@ fn intervals(found: &Throughput, node: &NodeThroughput) -> Table {
     table
 }
 
-/// Draws a line of bars. Each bar is the mean of as many intervals as are needed to fit all of them.
+/// Draws a line of bars. Each bar shows the mean of as many intervals as needed to fit all of them into the
+/// line.
 fn bars(bytes: &[u64], highest: u64) -> String {
     let each = bytes.len().div_ceil(LINE).max(1);
     let bar = |part: &[u64]| {

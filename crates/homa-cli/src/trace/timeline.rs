@@ -1,4 +1,4 @@
-//! `homa trace timeline`: the stages of short RPCs.
+//! `homa trace timeline`: shows the stages of short RPCs.
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -48,7 +48,7 @@ pub fn run(args: &TimelineArgs) -> Result<()> {
     outputs.answer(&text, &json!({ "rpcs": timeline.rpcs, "bands": bands }))
 }
 
-/// Returns the stages as a table, with the client and the server for each band.
+/// Returns the stages as a table, with client and server columns for each band.
 pub fn table(timeline: &Timeline) -> Table {
     let mut table = Table::new(&[
         "<stage",

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use homa_report::units::duration_ns;
 
-/// Minimum interval. A shorter one would show noise, and would cost the observed processes more than it
-/// reveals.
+/// Minimum interval. A shorter interval would show noise, and the cost to the observed processes would
+/// outweigh what it reveals.
 const SHORTEST_INTERVAL_NS: u64 = 100_000_000;
 
 #[derive(Args, Clone, Debug)]

@@ -35,7 +35,8 @@ fn since_last_time(args: &DiffArgs, source: &Source) -> Result<()> {
         )
     });
     show(args, &changes, first)?;
-    // Save the snapshot only after printing. A change that could not be printed then appears again next time.
+    // Save the snapshot only after printing, so that changes that could not be printed appear again next
+    // time.
     state.keep(&now)
 }
 

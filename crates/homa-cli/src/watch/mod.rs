@@ -1,4 +1,4 @@
-//! `homa metrics` and `homa top`: metrics of processes that serve them.
+//! `homa metrics` and `homa top`: metrics of processes that export them.
 
 pub mod args;
 mod diff;

@@ -1,4 +1,4 @@
-//! The file with the last snapshot of an address.
+//! The file that contains the last snapshot of an address.
 
 use std::ffi::OsString;
 use std::fs;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use homa_metrics::{MetricsAddr, Scrape};
 use homa_report::output::Output;
 
-/// The file of the last snapshot.
+/// The file for the last snapshot.
 #[derive(Debug)]
 pub struct State {
     path: PathBuf,
@@ -73,7 +73,7 @@ impl State {
 }
 
 fn usual(addr: &MetricsAddr, state_home: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
-    // The XDG specification requires that relative paths be ignored.
+    // The XDG specification requires relative paths to be ignored.
     let absolute = |path: OsString| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
     let base = state_home
         .and_then(absolute)

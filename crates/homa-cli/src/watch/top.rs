@@ -1,4 +1,4 @@
-//! `homa top`: a live view of one process or several.
+//! `homa top`: a live view of one or more processes.
 
 use std::io::{IsTerminal, stdout};
 use std::thread;
@@ -10,7 +10,7 @@ use homa_report::output;
 
 use super::args::TopArgs;
 
-/// Shows the view after each interval.
+/// Prints the view after each interval.
 pub fn run(args: &TopArgs) -> Result<()> {
     let addr = |text: &String| text.parse::<MetricsAddr>().map_err(|error| anyhow!(error));
     let addrs = args.addrs.iter().map(addr).collect::<Result<Vec<_>>>()?;

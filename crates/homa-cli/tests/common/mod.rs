@@ -14,7 +14,7 @@ pub fn homa<'a>(words: impl IntoIterator<Item = &'a str>) -> Command {
     command
 }
 
-/// Runs the binary to its end.
+/// Runs the binary until it exits.
 pub fn run<'a>(words: impl IntoIterator<Item = &'a str>) -> Output {
     homa(words).output().expect("the binary runs")
 }
@@ -23,8 +23,8 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Returns whether a bench reports a missing value because the machine was busy rather than for lack of a
-/// resource. The next run may have the value, so the test is not counted as skipped.
+/// Returns whether a bench reports that a value is missing because the machine was busy, rather than because
+/// a resource is missing. The next run may produce the value, so the test is not counted as skipped.
 pub fn is_busy(why: &str) -> bool {
     let reasons = [
         "forwarded nothing",
@@ -36,8 +36,8 @@ pub fn is_busy(why: &str) -> bool {
     reasons.iter().any(|reason| why.contains(reason))
 }
 
-/// Checks for exit code 2, an empty standard output, and one error line that begins with the program's name
-/// and contains `part`.
+/// Checks that the exit code is 2, standard output is empty, and standard error is one line that begins with
+/// the program's name and contains `part`.
 pub fn assert_output_refused(words: &[&str], output: &Output, part: &str) {
     let text = stderr(output);
     assert_eq!(output.status.code(), Some(2), "{words:?}: {text}");

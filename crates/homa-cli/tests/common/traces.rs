@@ -1,4 +1,4 @@
-//! Time traces in files, with artificially changed clocks.
+//! Time traces in files, with deliberately changed clocks.
 
 use std::fs::File;
 use std::io::BufWriter;

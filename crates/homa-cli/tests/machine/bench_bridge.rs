@@ -1,5 +1,5 @@
-//! Tests `homa bench bridge` from the user's point of view: its errors and, as root, that each variant gives
-//! either values or a reason.
+//! Tests `homa bench bridge` from the user's point of view: its errors and, as root, that each variant has
+//! either values or a reason why not.
 
 use std::process::Output;
 
@@ -30,7 +30,7 @@ fn every_variant_gives_values_or_says_why_not() {
     let words = format!("--duration 30 --repetitions 1 --out {}", scratch.path(""));
     let output = bench(&words);
     if !output.status.success() {
-        // This happens without root, without `ip`, or without namespaces.
+        // The command is refused without root, without `ip`, or without namespaces.
         assert_output_refused(&[&words], &output, "");
         return homa_testkit::skip(stderr(&output).trim());
     }
@@ -44,7 +44,7 @@ fn every_variant_gives_values_or_says_why_not() {
     let (mut measured, mut busy) = (0, 0);
     for row in rows {
         if let Some(why) = row["skipped"].as_str() {
-            // Previous measurements, if any, are kept.
+            // Measurements made before the variant failed, if any, are kept.
             if is_busy(why) {
                 busy += 1;
             } else if row["mpps"]["samples"].as_array().is_none_or(Vec::is_empty) {
@@ -53,7 +53,7 @@ fn every_variant_gives_values_or_says_why_not() {
             continue;
         }
         measured += 1;
-        // A thread that was not scheduled during the 30 ms of a measurement has forwarded nothing.
+        // A thread that is not scheduled during the 30 ms of a measurement forwards nothing.
         let has_moved = |row: &Value| row["mpps"]["median"].as_f64() > Some(0.0);
         let mut values = vec![&row["mpps"]["median"], &row["flow_mpps"]["median"]];
         values.extend(has_moved(&rows[0]).then_some(&row["ratio"]["median"]));

@@ -1,5 +1,5 @@
-//! Tests `homa bench switch` from the user's point of view: its errors and, as root, that each path gives
-//! either every metric or a reason.
+//! Tests `homa bench switch` from the user's point of view: its errors and, as root, that each path has
+//! either every metric or a reason why not.
 
 use std::process::Output;
 
@@ -31,7 +31,7 @@ fn every_path_gives_every_metric_or_says_why_not() {
     let scratch = Scratch::new("switch-bench");
     let output = bench(&format!("--quick --json - --out {}", scratch.path("")));
     if !output.status.success() {
-        // This happens without root, without `ip`, or without namespaces.
+        // The command is refused without root, without `ip`, or without namespaces.
         assert_output_refused(&["--quick"], &output, "");
         homa_testkit::skip(stderr(&output).trim());
         return;
@@ -45,8 +45,8 @@ fn every_path_gives_every_metric_or_says_why_not() {
     assert_eq!(paths.len(), 3);
     for path in paths {
         if let Some(why) = path["skipped"].as_str() {
-            // Previous measurements, if any, are kept. On a busy machine, the source may be too slow for the
-            // remaining ones.
+            // Measurements made before the failure, if any, are kept. On a busy machine, the source may be
+            // too slow for the remaining ones.
             if !is_busy(why) && path["metrics"].as_object().is_none_or(serde_json::Map::is_empty) {
                 homa_testkit::skip(format_args!("{}: {why}", path["name"]));
             }

@@ -40,8 +40,8 @@ fn a_call_reaches_its_server_and_says_where_there_is_none() {
     let (_server, _) = Serve::start(&namespaces[1], "serve --linux-udp --protocol homa");
     let call =
         |from: usize, to: &str| run(&namespaces[from], &format!("call --driver linux-udp {to} --text hello"));
-    // Calls with both IP versions from another machine and from the server's own machine, with which the
-    // client shares the port.
+    // Make calls with both IP versions, from another machine and from the server's own machine, where client
+    // and server share the port.
     for (from, to) in [(0, V4[1]), (0, V6[1]), (1, "127.0.0.1"), (1, V4[1])] {
         let output = call(from, &format!("{}:9/99", host(to)));
         assert_clean(&output);
@@ -54,7 +54,7 @@ fn a_call_reaches_its_server_and_says_where_there_is_none() {
         "{}",
         stderr(&output)
     );
-    // A host of this project that uses UDP gets its answer at its own port.
+    // A host of this project that uses UDP gets the response at its own port.
     let output = run(&namespaces[0], &format!("call {}:54321/99 --text hello", V4[1]));
     assert_clean(&output);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "hello\n");
@@ -76,7 +76,7 @@ impl Capture {
             let wire = socket(AddressFamily::PACKET, SocketType::RAW, all).expect("a packet socket");
             set_socket_timeout(&wire, Timeout::Recv, Some(Duration::from_millis(20))).expect("a timeout");
             thread::spawn(move || {
-                // The header of the file format: microseconds, Ethernet.
+                // The header of the file, which announces microseconds and Ethernet.
                 let mut file = vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0];
                 file.extend([65_535_u32, 1].iter().flat_map(|word| word.to_le_bytes()));
                 let mut frame = vec![0; 65_536];
@@ -104,7 +104,7 @@ impl Capture {
 
 fn captured(scratch: &Scratch) -> Option<PathBuf> {
     let namespaces = pair(1_500)?;
-    // With segmentation offload, datagrams that a network card would divide cross a veth undivided.
+    // With segmentation offload, datagrams that a network card would split cross a veth unsplit.
     for (device, namespace) in ["v0", "v1"].into_iter().zip(&namespaces) {
         namespace.run(move || put_offloads_off(device).expect("the veth takes it"));
     }
@@ -121,7 +121,7 @@ fn captured(scratch: &Scratch) -> Option<PathBuf> {
     Some(file)
 }
 
-/// WIRE-27: both ends use port 54321, and `homa decode` and Wireshark find that all packets are complete.
+/// WIRE-27: both ends use port 54321, and both `homa decode` and Wireshark find all packets complete.
 #[test]
 fn a_capture_has_only_whole_packets_from_port_to_port() {
     let scratch = Scratch::new("linux-udp-capture");
@@ -139,7 +139,7 @@ fn a_capture_has_only_whole_packets_from_port_to_port() {
     dissected_whole(&file, kinds.values().sum());
 }
 
-/// Checks that tshark finds the same number of packets in the file, none malformed, all with correct
+/// Checks that tshark finds this number of packets in the file, none of them malformed, and all with correct
 /// checksums.
 fn dissected_whole(file: &Path, packets: usize) {
     let tshark = |filter: &str| {

@@ -24,7 +24,7 @@ fn run(words: &str) -> Output {
 struct Rack(String);
 
 impl Rack {
-    /// Returns `None`, and prints the reason, if namespaces are not permitted.
+    /// Builds a rack. Returns `None`, and prints the reason, if namespaces are not permitted.
     fn up(name: &str, options: &str) -> Option<Rack> {
         let name = format!("{name}-{}", std::process::id());
         let output = run(&format!("rack up --name {name} {options}"));
@@ -63,8 +63,8 @@ impl Drop for Rack {
     }
 }
 
-/// Checks that the experiment ran to its end. Exit code 1 means that RPCs failed. On a busy machine, a host
-/// that gets no processor for seconds is a silent peer, which is not a defect of the experiment.
+/// Checks that the experiment ran to completion. Exit code 1 means that RPCs failed. On a busy machine, a
+/// host that is not scheduled for seconds is a silent peer, which is not a defect of the experiment.
 fn assert_ran(output: &Output) {
     assert!(matches!(output.status.code(), Some(0 | 1)), "{:?}: {}", output.status, stderr(output));
 }
@@ -76,7 +76,7 @@ fn kill(pid: u64) {
 
 fn lives(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // A zombie counts as ended.
+    // A zombie counts as a process that has ended.
     !stat.is_empty() && !stat.contains(") Z ")
 }
 
@@ -130,7 +130,7 @@ fn hosts_reach_each_other_and_nothing_is_left() {
     let output = rack.down();
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(server.wait().is_ok());
-    // It ends shortly after it has released its name.
+    // The keeper ends shortly after it has released its name.
     while lives(keeper) {}
     assert_eq!(devices(), before);
     assert_output_refused(&["rack", "status"], &run(&format!("rack status --name {}", rack.0)), "no rack");
@@ -173,8 +173,8 @@ fn a_pulled_cable_stops_calls_and_a_plugged_one_lets_them_go_on() {
     let _ = server.wait();
 }
 
-/// The verdict itself depends on free processors, which a busy machine lacks. Unit tests of the delays check
-/// the verdict.
+/// The verdict itself depends on free processors, which a busy machine lacks. It is checked by unit tests of
+/// the delays.
 #[test]
 fn probes_of_all_priorities_cross_a_rack_beside_the_load() {
     let Some(rack) = Rack::up("probe", "--hosts 4 --rate 20mbit --buffer 200ms") else { return };
@@ -190,7 +190,7 @@ fn probes_of_all_priorities_cross_a_rack_beside_the_load() {
         .map(|host| {
             let words = format!("{host} -- {program} doctor probe 10.146.0.1");
             let probe = rack.exec(&words).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-            // The first host that connects sends the probes.
+            // The host that connects first sends the probes.
             assert!(line().ends_with(" is there"));
             probe.expect("it starts")
         })
@@ -236,11 +236,11 @@ fn what_a_crash_leaves_is_cleared_away() {
     assert!(run(&format!("rack up --name {} --hosts 2 --switch linux-bridge", rack.0)).status.success());
 }
 
-/// The command is run by a user other than root, in a user namespace.
+/// The command is run as a user other than root, in a user namespace.
 #[test]
 fn a_user_without_privileges_has_racks_too() {
     let scratch = Scratch::new("user-rack");
-    // Other users may not have access to the build directory.
+    // Other users may not be able to read the build directory.
     let program = scratch.path("homa");
     std::fs::copy(env!("CARGO_BIN_EXE_homa"), &program).expect("a copy");
     let own = scratch.path("own");
@@ -275,7 +275,7 @@ fn a_user_without_privileges_has_racks_too() {
     assert!(!as_nobody("rack status").status.success());
 }
 
-/// The unprivileged user whose number is the same on all systems.
+/// The unprivileged user whose ID is the same on all systems.
 const NOBODY: u32 = 65_534;
 
 #[test]
@@ -301,18 +301,18 @@ fn a_rack_in_the_foreground_ends_with_ctrl_c() {
 /// Runs a short experiment on four hosts. Returns `None`, and prints the reason, if namespaces are not
 /// permitted.
 fn experiment(options: &str) -> Option<Command> {
-    // Checks that a rack can be built.
+    // Check that a rack can be built.
     drop(Rack::up("probe", "--hosts 2 --switch linux-bridge")?);
     Some(homa(&format!("rack run vs-tcp --hosts 4 --rate 50mbit --warmup 0.2 --repetitions 1 {options}")))
 }
 
-/// Returns whether any rack remains of an experiment with this process ID.
+/// Returns whether any rack of an experiment with this process ID remains.
 fn left_by(pid: u32) -> bool {
     run(&format!("rack status --name run-{pid}")).status.success()
         || Path::new("/run/homa-rack").join(format!("run-{pid}")).exists()
 }
 
-/// Returns the processes of an experiment in the hosts of a rack.
+/// Returns the IDs of the experiment's processes that run in the hosts of a rack.
 fn agents(rack: &Value) -> Vec<u64> {
     let pids = rack["processes"].as_array().expect("processes").iter().filter_map(Value::as_u64);
     let is_agent = |pid: &u64| {
@@ -362,7 +362,7 @@ fn homa_and_tcp_are_compared_on_four_hosts() {
         assert!(run["rpcs"].as_u64().is_some_and(|count| count > 100), "{run}");
         assert_eq!((&run["lost"], &run["duplicated"]), (&0.into(), &0.into()), "{run}");
     }
-    // Both protocols had the same messages to send, though perhaps not the time to send all of them. The
+    // Both protocols had the same messages to send, though perhaps not enough time to send all of them. The
     // measured times may differ by microseconds.
     let due = |run: &Value| ["started", "unsent"].map(|name| run[name].as_f64().expect("a number"));
     let due = |run: &Value| due(run).iter().sum::<f64>();
@@ -374,7 +374,7 @@ fn homa_and_tcp_are_compared_on_four_hosts() {
     assert_traces_agree(&files.iter().map(|file| traces.path(file)).collect::<Vec<_>>());
 }
 
-/// Options shared by the tests of cells.
+/// Options that the tests of cells share.
 const CELL: &str = "--hosts 3 --max-message 20000 --load 0.2 --warmup 0.05 --sim never";
 
 #[test]
@@ -411,7 +411,7 @@ fn every_cell_has_a_rack_of_its_own_and_a_row_in_the_table() {
         };
         let all: [Value; 3] = [Value::Null, "cubic".into(), "reno".into()];
         assert_eq!((ways(&cell["runs"]), ways(&row["tcp"])), (all.to_vec(), all[1..].to_vec()));
-        // Each repetition lists the contenders in the same order, although they ran in different orders.
+        // Each repetition lists the contenders in the same order, even though they ran in different orders.
         assert_eq!(ways(&cell["repetitions"]), [all.clone(), all].concat());
         assert!(
             row["tcp"]
@@ -422,7 +422,7 @@ fn every_cell_has_a_rack_of_its_own_and_a_row_in_the_table() {
         assert!(
             cell["runs"]
                 .as_array()
-                // On a busy machine, the runs of one protocol may not have been scheduled.
+                // On a busy machine, a protocol may not have been scheduled in some of its runs.
                 .is_some_and(|runs| runs.iter().any(|run| run["rpcs"].as_u64() > Some(20))),
             "{cell}"
         );
@@ -464,7 +464,7 @@ fn a_cell_that_fails_is_named_and_the_others_are_kept() {
     assert!(!left_by(pid));
 }
 
-/// Records that occur only once per direction, with their times, by kind, RPC and arguments.
+/// Records that occur only once per direction, with their times, keyed by type, RPC and arguments.
 type UniqueRecords = HashMap<(u16, u64, u32, u32), (Record, u64)>;
 
 fn seen(file: &String) -> UniqueRecords {
@@ -476,13 +476,13 @@ fn seen(file: &String) -> UniqueRecords {
             twice.insert(key);
         }
     }
-    // A retransmitted packet, or an ID used by two hosts, does not determine a one-way time.
+    // If a packet was retransmitted, or two hosts used its ID, its one-way time cannot be determined.
     seen.retain(|key, _| !twice.contains(key));
     seen
 }
 
-/// Checks that the hosts' packets match those of the switch, whose file is the last one, and that the events
-/// are in order.
+/// Checks that the hosts' packets match those of the switch, whose file is the last one, and that events are
+/// in the right order.
 fn assert_traces_agree(files: &[String]) {
     let (switch, hosts) = files.split_last().expect("files");
     let switch = seen(switch);
@@ -548,14 +548,14 @@ fn every_experiment_ends_with_results() {
             let all = results["results"].as_array().expect("results");
             assert_eq!(all.len(), loads, "{words}");
             assert!(all.iter().any(has_carried), "{results}");
-            // Published results are listed with the varied parameter.
+            // If results have been published, they are listed with the parameter that was varied.
             assert_eq!(results["published"].is_array(), PUBLISHED.iter().any(|name| words.starts_with(name)));
         }
         assert!(stderr(&output).contains("In numbers") || words.starts_with("basic"), "{}", stderr(&output));
     }
 }
 
-/// These experiments build a separate rack for each value.
+/// Runs the experiments that build a separate rack for each value.
 #[test]
 fn a_rack_is_built_for_each_value_that_takes_one() {
     if Rack::up("probe2", "--hosts 2 --switch linux-bridge").is_none() {
@@ -630,7 +630,7 @@ fn flows_cross_a_router_under_each_policy_and_nothing_is_left() {
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(said.contains("Published"), "{said}");
     let results: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    // If no program can translate addresses, the result says so.
+    // If there is no program to translate addresses, the result says so.
     assert_eq!(results["config"]["nat"].is_null(), said.contains("only routes"));
     let all = results["results"].as_array().expect("results");
     let measured: Vec<_> = all.iter().map(|one| (one["policy"].as_str(), one["flows"].as_u64())).collect();
@@ -639,7 +639,7 @@ fn flows_cross_a_router_under_each_policy_and_nothing_is_left() {
     for one in all {
         for direction in ["forward", "backward", "sum"] {
             let runs = one[direction]["runs"].as_array().expect("runs");
-            // On a busy machine, a run whose flows were not scheduled has transferred nothing.
+            // On a busy machine, a run whose flows were not scheduled transfers nothing.
             assert!(runs.len() == 2 && runs.iter().all(|run| run.as_f64() >= Some(0.0)), "{one}");
             assert!(runs.iter().any(|run| run.as_f64() > Some(0.0)), "{one}");
         }
@@ -661,12 +661,12 @@ fn a_host_that_dies_ends_the_experiment_in_one_line() {
     kill(victim);
     let output = child.wait_with_output().expect("it ends");
     assert_output_refused(&["rack", "run"], &output, "process of h");
-    // The rack was not built by the experiment.
+    // The experiment did not build the rack, so it leaves the rack running.
     assert!(rack.status()["processes"].as_array().is_some_and(Vec::is_empty));
 }
 
-/// A cable is unplugged and a switch is killed during an experiment. The experiment must continue, no
-/// response may be lost silently, and the results must report the events.
+/// During an experiment, a cable is unplugged and a switch is killed. The experiment must continue, no
+/// response may be lost silently, and the results must report both events.
 #[test]
 fn an_experiment_goes_on_past_a_pulled_cable_and_a_killed_switch() {
     let Some(rack) = Rack::up("goes-on", "--hosts 2 --rate 50mbit") else { return };
@@ -678,7 +678,8 @@ fn an_experiment_goes_on_past_a_pulled_cable_and_a_killed_switch() {
             assert!(child.try_wait().expect("a child").is_none(), "it ended early");
         }
     };
-    // The agents that measured unloaded round trips have ended. The remaining ones are Homa's and TCP's.
+    // The agents that measured unloaded round trips have ended. The remaining agents are those of Homa and
+    // TCP.
     until(&mut child, &|rack| agents(rack).len() == 4);
     let begin = forwarded(&rack.status());
     until(&mut child, &|rack| forwarded(rack) > begin + 500);
@@ -731,7 +732,7 @@ fn an_interrupted_experiment_leaves_nothing() {
     while !has_child(pid, "rack agent") {
         assert!(child.try_wait().expect("a child").is_none(), "it ended early");
     }
-    // Like a terminal, signals the whole foreground process group, including the agents.
+    // Signal the whole foreground process group, including the agents, as a terminal does.
     let group = format!("-{pid}");
     assert!(Command::new("kill").args(["-INT", "--", &group]).status().expect("kill runs").success());
     let output = child.wait_with_output().expect("it ends");
@@ -741,7 +742,7 @@ fn an_interrupted_experiment_leaves_nothing() {
 
 #[test]
 fn bench_goes_on_over_loopback_where_namespaces_are_forbidden() {
-    // Runs as root in a user namespace in which no further namespaces are permitted, as in a container.
+    // Run as root in a user namespace that permits no further namespaces, as in a container.
     let forbid = "for kind in user net; do echo 0 > /proc/sys/user/max_${kind}_namespaces || exit 77; done; exec \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", "sh", "-c", forbid, "sh", env!("CARGO_BIN_EXE_homa")]);

@@ -31,7 +31,7 @@ fn a_call_reaches_its_server_and_says_where_there_is_none() {
     assert!(said.trim_end().ends_with("from 10.146.0.2/99"), "{said}");
     for (to, part) in [
         (format!("{}/98", V4[1]), "10.146.0.2/98 has no server on Homa port 98"),
-        // There, no host has a socket of that IP version.
+        // The host at this address has no socket for that IP version.
         (format!("{}/99", V6[1]), "does not speak Homa over IP protocol 146"),
     ] {
         let output = call(&to);
@@ -48,8 +48,7 @@ fn a_bench_alone_has_its_clients_at_other_addresses_than_its_servers() {
 
 #[test]
 fn without_the_capability_one_line_says_what_to_do() {
-    // Runs the command as an unprivileged user. If the test itself is unprivileged, that is the test's own
-    // user.
+    // Run the command as an unprivileged user: if the test itself is unprivileged, as the same user.
     let program = env!("CARGO_BIN_EXE_homa");
     let words = ["--reuid=65534", "--clear-groups", "--bounding-set=-net_raw", program];
     let commands = [homa(&["serve", "--driver", "raw"]), {
@@ -66,7 +65,7 @@ fn without_the_capability_one_line_says_what_to_do() {
     if said.contains("Permission denied") {
         return homa_testkit::skip(format_args!("another user cannot run {program}"));
     }
-    // In a user namespace, this user may not exist.
+    // In a user namespace, the user may not exist.
     if said.starts_with("setpriv") {
         return homa_testkit::skip(said);
     }
@@ -99,7 +98,7 @@ fn a_call_on_a_device_reaches_a_server_on_one() {
 
 #[test]
 fn where_the_program_runs_can_be_chosen() {
-    // At this MTU, a veth rejects programs in its driver.
+    // At this MTU, a veth rejects programs in the device's driver.
     let Some(namespaces) = pair(9_000) else { return };
     let serve = "serve --driver xdp --xdp-mode generic --protocol homa --interface v1 --bind 0.0.0.0:14600";
     let (_server, _) = Serve::start(&namespaces[1], serve);

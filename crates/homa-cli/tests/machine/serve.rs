@@ -1,4 +1,4 @@
-//! The binary running in a network namespace.
+//! Runs the binary in a network namespace.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
@@ -13,7 +13,7 @@ pub fn homa(words: &[&str]) -> Command {
     command
 }
 
-/// Runs the binary in a namespace to its end.
+/// Runs the binary in a namespace until it exits.
 pub fn run(namespace: &Namespace, words: &str) -> Output {
     let words = words.to_owned();
     namespace.run(move || homa(&words.split(' ').collect::<Vec<_>>()).output().expect("the binary runs"))
@@ -23,12 +23,13 @@ pub fn assert_clean(output: &Output) {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
 }
 
-/// An address as the command line has it.
+/// Returns an IP address in the format of the command line.
 pub fn host(ip: &str) -> String {
     if ip.contains(':') { format!("[{ip}]") } else { ip.to_owned() }
 }
 
-/// Runs a bench over `driver` to a server at `host` in another namespace: every RPC ends, without an error.
+/// Runs a bench over `driver` to a server at `host` in another namespace. Every RPC must end without an
+/// error.
 pub fn bench_to(namespace: &Namespace, driver: &str, host: &str) {
     let bench = format!(
         "bench --driver {driver} --protocol homa --servers {host} --workload w4 --gbps 0.1 --duration 0.5 \
@@ -47,8 +48,8 @@ pub fn bench_to(namespace: &Namespace, driver: &str, host: &str) {
     );
 }
 
-/// Runs a bench over `driver` in a namespace of its own, with servers and clients of its own; also next to a
-/// bench over UDP.
+/// Runs a bench over `driver` in its own namespace, with its own servers and clients, and also concurrently
+/// with a bench over UDP.
 pub fn bench_alone(driver: &str) {
     let namespace = match Namespace::new() {
         Ok(namespace) => namespace,
@@ -78,7 +79,7 @@ impl Serve {
         (server, said.join("\n"))
     }
 
-    /// Resident bytes of the process.
+    /// Returns the resident bytes of the process.
     pub fn resident_bytes(&self) -> u64 {
         homa_testkit::resident_bytes(self.0.id()).expect("it runs")
     }

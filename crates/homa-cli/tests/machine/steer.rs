@@ -1,4 +1,4 @@
-//! Tests `homa steer` from the user's point of view: its errors, and its effect on a device (as root, in a
+//! Tests `homa steer` from the user's point of view: its errors, and its effect on a device (as root in a
 //! namespace).
 
 use std::os::unix::process::CommandExt;
@@ -71,7 +71,7 @@ fn in_namespace_after(script: &str, prepare: impl FnOnce(&mut Command)) -> Optio
     None
 }
 
-/// Returns the output after `ready`.
+/// Returns the part of the output that follows `ready`.
 fn printed(output: &Output) -> String {
     assert!(output.status.success(), "{}", stderr(output));
     String::from_utf8_lossy(&output.stdout).trim_start_matches("ready\n").to_owned()
@@ -221,7 +221,7 @@ fn packets_pass_while_programs_come_and_go_and_are_refused() {
 }
 
 /// Checks that each line of standard error is an error of the command, and that standard output contains "2"
-/// as many times.
+/// (the exit code) the same number of times.
 fn refusals(output: &Output) -> Vec<String> {
     let (said, errors) = (printed(output), stderr(output));
     let lines: Vec<String> = errors.lines().map(str::to_owned).collect();
@@ -315,7 +315,7 @@ fn a_user_without_rights_is_told_which_are_missing() {
     assert!(printed(&output).ends_with("\n1\n"), "a0 is steered as before");
 }
 
-/// Root in a user namespace has all capabilities there, but not those of the initial namespace.
+/// Root in a user namespace has all capabilities in that namespace, but not those of the initial one.
 #[test]
 fn root_of_a_user_namespace_is_told_what_it_lacks() {
     let script = "
@@ -341,7 +341,7 @@ type BpfCommand = Option<u32>;
 const MAP_CREATE: BpfCommand = Some(0);
 const PROG_LOAD: BpfCommand = Some(5);
 
-/// Makes bpf(2) fail with this error in the command and its children, as with a kernel that lacks a feature.
+/// Makes bpf(2) fail with this error in the command and its children, as on a kernel that lacks a feature.
 fn without_bpf(command: &mut Command, bpf: BpfCommand, errno: i32) {
     const NUMBER: u32 = 0;
     const FIRST_ARGUMENT: u32 = 16;
@@ -367,7 +367,8 @@ fn without_bpf(command: &mut Command, bpf: BpfCommand, errno: i32) {
         // SAFETY: this prctl takes only numbers.
         let alone = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
         let mode = libc::SECCOMP_MODE_FILTER;
-        // SAFETY: the program has as many instructions as it states; they outlive the call and are only read.
+        // SAFETY: the program states its number of instructions correctly; they outlive the call and are only
+        // read.
         if alone != 0 || unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program) } != 0 {
             return Err(std::io::Error::last_os_error());
         }

@@ -1,4 +1,4 @@
-//! Tests `homa switch` from the user's point of view: its errors, and its counters while it runs (as root, in
+//! Tests `homa switch` from the user's point of view: its errors, and its counters while it runs (as root in
 //! namespaces).
 
 use std::io::{BufRead, BufReader};
@@ -49,7 +49,7 @@ fn what_cannot_be_is_refused_in_one_line() {
 struct SwitchProcess(Child);
 
 impl SwitchProcess {
-    /// Returns `None`, and prints the reason, if a required privilege or tool is missing.
+    /// Starts the switch. Returns `None`, and prints the reason, if a required privilege or tool is missing.
     fn start(control: &str, metrics: &str) -> Option<SwitchProcess> {
         let script = "ip link add a0 type veth peer name a1 && ip link add b0 type veth peer name b1 && \
                       for d in a0 a1 b0 b1; do ip link set $d up; done && exec \"$@\"";
@@ -73,7 +73,7 @@ impl SwitchProcess {
         None
     }
 
-    /// Ends the switch and returns its output.
+    /// Stops the switch and returns its output.
     fn end(self) -> Output {
         let pid = rustix::process::Pid::from_child(&self.0);
         rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");

@@ -6,8 +6,8 @@ use super::common::traces::{dump_of, merged, planted, write};
 use super::common::{Scratch, run, stderr};
 use homa_trace::{Dump, read_dumps};
 
-/// Changes the clock of a live dump, so that it is ahead by the offset at its start and runs fast from then
-/// on. Removes the identity of the dump's machine.
+/// Changes the clock of a live dump, so that it has this offset at the start of the dump and runs fast from
+/// then on. Removes the identity of the dump's machine.
 fn plant_live(dump: &mut Dump, (offset_ns, ppm): (i64, f64)) {
     assert_ne!(dump.node.machine, 0, "live traces know their machine");
     dump.node.machine = 0;
@@ -23,7 +23,7 @@ fn planted_offsets_and_drifts_of_a_racks_hosts_are_found() {
     fs::create_dir(&out).expect("a directory");
     let words = "rack run load --hosts 4 --rate 100mbit --workload w3 --loads 0.3 --duration 2";
     let output = run(words.split(' ').chain(["--out", &out, "--trace", &traces]));
-    // Exit code 1 means that RPCs failed, as on a busy machine. Their traces are just as useful.
+    // Exit code 1 means that RPCs failed, as they may on a busy machine. Their traces are just as useful.
     if !matches!(output.status.code(), Some(0 | 1)) {
         let said = stderr(&output);
         let no_rack = ["namespace", "cannot run `ip`", "cannot run `tc`"];
@@ -43,15 +43,15 @@ fn planted_offsets_and_drifts_of_a_racks_hosts_are_found() {
     let out = scratch.path("merged.trace");
     let found = merged(&[&scratch.path("traces"), "--out", &out]);
     // On a busy machine, packets may be delayed more in one direction, so that the times of two hosts
-    // contradict a packet between them. Tests in simulated time check that there are no warnings otherwise.
+    // contradict a packet between them. Tests in simulated time check that there are otherwise no warnings.
     assert!(found["warnings"].is_array());
     let dumps = read_dumps(&mut File::open(&out).expect("written")).expect("traces");
     for (number, (dump, truth)) in dumps.iter().zip(&truths).enumerate() {
         let node = &found["nodes"][number];
         let of = |name: &str| node[name].as_f64().expect("a number");
         // The precision depends on the load of the machine, but the stated uncertainty must be correct. The
-        // first node keeps its own time. The likely error of the drift is not a bound, and the bound of the
-        // times does not include it. On an idle machine, ten times the likely error is less than the smallest
+        // first node keeps its own time. The likely error of the drift is not a bound, and is not included in
+        // the bound of the times. On an idle machine, ten times the likely error is less than the smallest
         // injected drift.
         let most_ppm = 10.0 * of("likely_error_ppm").max(1.0);
         let middle = dump.records.len() / 2;

@@ -62,7 +62,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Makes a finding that requires no action. [`Finding::with_severity`] and [`Finding::unknown`] change
+    /// Creates a finding that requires no action. [`Finding::with_severity`] and [`Finding::unknown`] change
     /// this.
     pub(crate) fn ok(name: &'static str, why: &str) -> Finding {
         Finding {

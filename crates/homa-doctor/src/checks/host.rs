@@ -48,8 +48,8 @@ impl Host<'_> {
     }
 }
 
-/// Returns the devices to check: the named ones, or without names those with a default route, or else those
-/// with any route.
+/// Returns the devices to check: the named ones. If none is named, returns those with a default route or, if
+/// there are none, those with any route.
 ///
 /// # Errors
 /// A named device does not exist.
@@ -74,7 +74,7 @@ pub fn devices(root: &Root, named: &[String]) -> Result<Vec<String>> {
     Ok(devices)
 }
 
-/// Returns the devices of IPv4 routes, each with whether the route is a default route.
+/// Returns the devices of IPv4 routes, each with a flag that tells whether the route is a default route.
 fn routes(text: &str) -> Vec<(String, bool)> {
     let line = |line: &str| {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();

@@ -77,8 +77,8 @@ fn flow_limit(host: &Host) -> Finding {
     }
 }
 
-/// Minimum packets per run of soft interrupts that ends with work left. Fewer packets are reported as a
-/// finding.
+/// Minimum number of packets per soft-interrupt run that ends with work left. A smaller number is reported as
+/// a finding.
 const PACKETS_PER_SQUEEZE: u64 = 10_000;
 
 fn backlog(host: &Host) -> Finding {

@@ -15,9 +15,10 @@ pub struct CommonStop {
     pub length_ns: u64,
 }
 
-/// Divisor that yields the minimum share of a stop for which all processors must be stopped, where the stop
-/// lasts from the first processor's stop to the last one's resumption. A common cause stops all of them for
-/// almost the same time. A long gap that overlaps a short one by chance has a smaller common share.
+/// All processors must be stopped for at least this fraction of a stop; the value is the divisor. A stop
+/// lasts from the time at which the first processor stops to the time at which the last one resumes. A common
+/// cause stops all processors for almost the same time. A long gap that overlaps a short one by chance has a
+/// smaller common share.
 const COMMON_SHARE: u64 = 2;
 
 /// Returns the stops of all processors. `cores` contains the gaps of each processor, sorted by time and

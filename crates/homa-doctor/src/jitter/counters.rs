@@ -112,7 +112,7 @@ fn pick<T: Copy>(values: &[Option<T>], cpus: &[usize]) -> Option<Vec<T>> {
     cpus.iter().map(|&cpu| values.get(cpu).copied().flatten()).collect()
 }
 
-/// Sets the value of a processor in a list that is indexed by processor number.
+/// Sets the value for a processor in a list that is indexed by processor number.
 fn set<T: Copy>(values: &mut Vec<Option<T>>, cpu: usize, value: T) {
     if values.len() <= cpu {
         values.resize(cpu + 1, None);
@@ -194,7 +194,7 @@ fn interrupts(text: &str, cpus: &[usize]) -> Option<Interrupts> {
     Some(sums)
 }
 
-/// Register 0x34 of Intel processors counts management interrupts.
+/// Returns the number of management interrupts, which Intel processors count in register 0x34.
 fn management(root: &Root, cpu: usize) -> Result<u64, String> {
     use std::os::unix::fs::FileExt;
     const SMI_COUNT: u64 = 0x34;

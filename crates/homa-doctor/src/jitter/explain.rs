@@ -28,7 +28,7 @@ pub fn explain(measure: &Measurement) -> GapCauses {
     GapCauses { common_stops: common_stops(&others), by_chance: by_chance(&others, span_ns), ticks }
 }
 
-/// A gap of up to this multiple of the median tick length counts as a tick alone.
+/// A gap of up to this multiple of the median tick length counts as nothing but a tick.
 const ONLY_A_TICK: u64 = 4;
 
 /// Returns the gaps without ticks. A gap that is much longer than its tick is kept, because the tick
@@ -127,7 +127,7 @@ fn ticks(measure: &Measurement, explained: &GapCauses, counted: &CounterChanges)
     rates.into_iter().map(sentence).collect()
 }
 
-/// Returns the timer interrupts per second of the processor that had the most.
+/// Returns the timer interrupts per second of the processor that had the most of them.
 fn timer_hz(measure: &Measurement, counted: &CounterChanges) -> Option<f64> {
     let interrupts = counted.timer_interrupts.as_ref().ok()?;
     let rates = interrupts.iter().zip(&measure.cores);
@@ -207,7 +207,7 @@ mod tests {
         Core { cpu, measured_ns: SECOND, gaps, tally, unkept: 0, waited_ns: Some(waited_ns) }
     }
 
-    /// Makes a measurement with a tick of 250 Hz at the same times on both processors, and planted gaps.
+    /// Creates a measurement with a tick of 250 Hz at the same times on both processors, and planted gaps.
     fn measure(planted: [&[(u64, u64)]; 2], waited_ns: u64) -> Measurement {
         let cores = planted.iter().enumerate().map(|(cpu, planted)| {
             let ticks = (0..250).map(|tick| (1_000_000 + tick * 4_000_000, 3_000 + tick % 7));

@@ -168,7 +168,7 @@ impl Report {
         Section { heading: "What the system tells".to_owned(), text, table, charts: Vec::new() }
     }
 
-    /// Plots the number of gaps per second with at least a given length.
+    /// Plots, by length, the number of gaps per second that are at least that long.
     fn distribution(&self) -> Chart {
         let longest =
             self.measurement.cores.iter().filter_map(|core| core.tally.largest).map(|gap| gap.length_ns);

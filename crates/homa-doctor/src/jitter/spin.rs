@@ -21,8 +21,8 @@ const ROUND: Duration = Duration::from_millis(500);
 /// Maximum number of gaps kept per processor, 16 MiB. Further gaps are only counted.
 const MAX_KEPT: usize = 1 << 20;
 
-/// Maximum number of gaps in a round, one every four microseconds. A processor's round ends when it is
-/// reached.
+/// Maximum number of gaps in a round, one every four microseconds. A processor's round ends when this number
+/// is reached.
 const MAX_NOTED: usize = 1 << 17;
 
 /// The gaps of one processor.
@@ -30,7 +30,7 @@ const MAX_NOTED: usize = 1 << 17;
 pub struct Core {
     /// The number of the processor.
     pub cpu: usize,
-    /// The measured time, nanoseconds.
+    /// The measured time, in nanoseconds.
     pub measured_ns: u64,
     /// The gaps, sorted by time.
     pub gaps: Vec<Gap>,

@@ -6,7 +6,6 @@ use super::gaps::Gap;
 
 /// Tick rates of Linux, fastest first. A slow tick has too few gaps to be mistaken for a faster one, while a
 /// fast tick has a gap wherever a slower tick would have one.
-/// fast tick has a gap wherever a slower one would.
 const RATES_HZ: [u64; 4] = [1_000, 300, 250, 100];
 
 /// Number of periods that are analysed together. A tick follows the clock that NTP adjusts, but the counter
@@ -14,8 +13,8 @@ const RATES_HZ: [u64; 4] = [1_000, 300, 250, 100];
 /// hundredth of a period.
 const PIECE_PERIODS: u64 = 64;
 
-/// Divisor that yields the part of a period in which the gaps of a tick begin. Ticks are delayed by a
-/// hypervisor or by disabled interrupts.
+/// The gaps of a tick begin in a window of this fraction of a period: the value is the divisor. Ticks are
+/// delayed by a hypervisor or by disabled interrupts.
 const WINDOW_PART: u64 = 20;
 
 /// Minimum share of a tick's periods that must contain a gap.

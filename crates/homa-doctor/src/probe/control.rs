@@ -59,7 +59,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Makes a connection on which each line must arrive within `patience`.
+    /// Creates a connection on which each line must arrive within `patience`.
     ///
     /// # Errors
     /// The socket's timeout cannot be set.
@@ -106,7 +106,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Length of a probe in bytes, the same as a packet with a short message.
+    /// Length of a probe in bytes, the same as that of a packet with a short message.
     pub const BYTES: usize = 100;
     const MAGIC: [u8; 4] = *b"hmdp";
 

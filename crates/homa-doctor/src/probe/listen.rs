@@ -14,7 +14,7 @@ use super::verdict::{Arrival, Results};
 
 /// Time for which probes are sent without load, to determine the shortest delay, in nanoseconds.
 const QUIET_NS: u64 = 300_000_000;
-/// A probing host counts as gone if it stays silent for this long after the time of the run.
+/// A probing host counts as gone if it stays silent for this long after the planned end of the run.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum number of probes to keep: those of one hour.
 const ARRIVALS_MAX: usize = 4_000_000;

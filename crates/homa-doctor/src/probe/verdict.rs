@@ -1,4 +1,4 @@
-//! The verdict from the delays of probes.
+//! Derives the verdict from the delays of probes.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! One direction of a faulty path: a fault plan, and the packets that it holds.
+//! One direction of a faulty path: a fault plan and the packets that are held back.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -6,13 +6,13 @@ use std::net::SocketAddr;
 
 use super::plan::{FaultAction, FaultPlan, REORDER_HOLD_NS};
 
-/// Maximum number of packets held in one direction; further packets are lost and counted as such. In a real
-/// network, delay also comes from finite buffers.
+/// Maximum number of packets held in one direction; further packets are lost and counted as such. Real
+/// networks also delay packets only in finite buffers.
 const HELD_PACKETS_MAX: usize = 8_192;
 /// Maximum number of bytes held in one direction.
 const HELD_BYTES_MAX: usize = 64 << 20;
 
-/// Counts of the faults in one direction.
+/// Counters of the faults in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultCounts {
     /// Packets for which faults were decided.
@@ -25,7 +25,7 @@ pub struct FaultCounts {
     pub reordered: u64,
     /// Packets with a flipped bit.
     pub corrupted: u64,
-    /// Packets held for a time.
+    /// Packets held for some time.
     pub delayed: u64,
     /// Packets lost because too many were held.
     pub overflowed: u64,
@@ -40,7 +40,7 @@ pub(super) struct Packet {
 
 #[derive(Debug)]
 struct DelayedPacket {
-    /// The key at which the packet continues: a time or a number of passed packets, depending on the heap.
+    /// Determines when the packet is released: a time or a number of passed packets, depending on the heap.
     /// Packets with equal keys keep their order of arrival.
     key: Reverse<(u64, u64)>,
     due_ns: u64,
@@ -72,7 +72,7 @@ pub(super) struct DelayLine {
     /// Packets held until others have passed.
     overtaken: BinaryHeap<DelayedPacket>,
     held_bytes: usize,
-    /// Number of packets that have continued.
+    /// Number of packets that have left the line.
     passed: u64,
     admitted: u64,
     counts: FaultCounts,
@@ -95,13 +95,13 @@ impl DelayLine {
         self.plan.decide(length)
     }
 
-    /// Counts packets that continued without a fault.
+    /// Counts packets that passed without a fault.
     pub(super) fn passed_untouched(&mut self, packets: usize) {
         self.passed += packets as u64;
         self.counts.packets += packets as u64;
     }
 
-    /// Accepts a packet with a fault. [`DelayLine::release`] offers its copies, immediately or later.
+    /// Accepts a packet with a fault. [`DelayLine::release`] passes on its copies, immediately or later.
     pub(super) fn admit(&mut self, now_ns: u64, action: FaultAction, mut packet: Packet) {
         self.counts.packets += 1;
         if action.copies == 0 {
@@ -129,7 +129,7 @@ impl DelayLine {
         }
     }
 
-    /// Accepts a packet without a fault, if the next stage has no room for it.
+    /// Accepts a packet without a fault because the next stage has no room for it.
     pub(super) fn queue_untouched(&mut self, now_ns: u64, packet: Packet) {
         self.counts.packets += 1;
         self.enqueue(now_ns, packet);
@@ -155,8 +155,8 @@ impl DelayLine {
         room
     }
 
-    /// Offers the due packets in order until one is not accepted; that packet stays. Returns whether all were
-    /// accepted.
+    /// Offers the due packets to the next stage in order, until it does not accept one; that packet stays.
+    /// Returns whether all were accepted.
     pub(super) fn release<E>(
         &mut self,
         now_ns: u64,
@@ -184,8 +184,8 @@ impl DelayLine {
         }
     }
 
-    /// Returns the number of packets that may continue without a fault before [`DelayLine::release`] must be
-    /// called, so that a held packet is not passed by more packets than planned. At least 1 after a release.
+    /// Returns the number of packets that may pass without a fault before [`DelayLine::release`] must be
+    /// called, so that no more packets than planned pass a held packet. At least 1 after a release.
     pub(super) fn room_without_fault(&self) -> usize {
         self.overtaken
             .peek()

@@ -1,4 +1,4 @@
-//! A faulty path: it loses, duplicates, reorders, corrupts and delays packets, at random from a seed.
+//! A faulty path that loses, duplicates, reorders, corrupts and delays packets, at random from a seed.
 
 mod delay_line;
 mod plan;
@@ -33,8 +33,8 @@ pub struct FaultConfig {
 
 /// Wraps a driver and injects faults into the packets that it sends and receives.
 ///
-/// The same seed and order of packets give the same decisions. The times at which delayed packets continue
-/// depend on the wall clock. Delayed packets continue only when the driver is called: see
+/// The same seed and order of packets give the same decisions, but the times at which delayed packets are
+/// released depend on the wall clock. Delayed packets are released only when the driver is called: see
 /// [`Driver::poll_timeout`]. Their number and bytes are bounded; packets beyond the bound are lost and
 /// counted.
 ///
@@ -45,7 +45,7 @@ pub struct FaultDriver<D> {
     start: Instant,
     send: Option<DelayLine>,
     receive: Option<DelayLine>,
-    /// Packets that the inner driver received, before faults.
+    /// Packets that the inner driver received, before faults are applied.
     arrived: RxBurst,
 }
 
@@ -65,13 +65,13 @@ impl<D: Driver> FaultDriver<D> {
         Ok(FaultDriver { inner, start: Instant::now(), send, receive, arrived: RxBurst::new() })
     }
 
-    /// Fault counts of sent packets.
+    /// Returns the fault counts of sent packets.
     #[must_use]
     pub fn sent_counts(&self) -> FaultCounts {
         self.send.as_ref().map(DelayLine::counts).unwrap_or_default()
     }
 
-    /// Fault counts of received packets.
+    /// Returns the fault counts of received packets.
     #[must_use]
     pub fn received_counts(&self) -> FaultCounts {
         self.receive.as_ref().map(DelayLine::counts).unwrap_or_default()
@@ -87,7 +87,7 @@ impl<D: Driver> FaultDriver<D> {
     }
 }
 
-/// Stands for the priority of a received packet if the driver does not provide it.
+/// Represents the priority of a received packet if the driver does not provide it.
 const UNKNOWN_PRIORITY: u8 = u8::MAX;
 
 /// Sends the due packets one at a time, and returns whether there was room for all of them.
@@ -98,7 +98,7 @@ fn release_to(inner: &mut impl Driver, line: &mut DelayLine, now_ns: u64) -> io:
     })
 }
 
-/// Adds the due packets to the burst, up to its cap, and returns whether there was room for all.
+/// Adds the due packets to the burst, up to its cap, and returns whether there was room for all of them.
 fn release_into(burst: &mut RxBurst, line: &mut DelayLine, now_ns: u64) -> bool {
     let result = line.release(now_ns, |held| {
         let priority = Some(held.priority).filter(|priority| *priority != UNKNOWN_PRIORITY);
@@ -143,8 +143,8 @@ fn send_through(
             let sent = inner.send(&left[..untouched])?;
             line.passed_untouched(sent);
             *taken += sent;
-            // The decisions for the rest are dropped. When these packets are offered again, they get new
-            // decisions at the same rates.
+            // The decisions for the remaining packets are discarded. When these packets are offered again,
+            // they get new decisions at the same rates.
             if sent < untouched {
                 return Ok(());
             }
@@ -264,8 +264,8 @@ impl<D: Driver> Driver for FaultDriver<D> {
         self.inner.buffer_sizes()
     }
 
-    /// Returns the counts of the inner driver. They do not include packets that an injected fault lost on
-    /// sending.
+    /// Returns the counts of the inner driver. Packets that an injected fault lost on sending are not
+    /// included.
     fn stats(&self) -> DriverStats {
         self.inner.stats()
     }
@@ -289,7 +289,7 @@ mod tests {
         bytes.iter().map(|b| TxPacket { to, priority: 4, header: &b[..1], payload: &b[1..] }).collect()
     }
 
-    /// Calls the driver until it holds no packets. Held packets are due within a millisecond or so.
+    /// Calls the driver until it holds no packets. Every delayed packet is due within about a millisecond.
     fn drain(driver: &mut FaultDriver<MemoryDriver>, got: &mut Vec<u32>) {
         let mut burst = RxBurst::new();
         loop {
@@ -401,7 +401,7 @@ mod tests {
         let rates = FaultRates { duplication: 0.5, reordering: 0.1, ..FaultRates::default() };
         let mut inner = MemoryDriver::default();
         let from = ([127, 0, 0, 1], 7).into();
-        // The delay line returns half as many packets again as it accepts, so the burst fills up before all
+        // The delay line emits half as many packets again as it accepts, so the burst fills up before all
         // packets have passed.
         let count = 3 * RxBurst::MAX_PACKETS as u32;
         inner.arriving.extend(numbered(count).iter().map(|bytes| (from, bytes.to_vec())));

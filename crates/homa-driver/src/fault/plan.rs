@@ -11,12 +11,12 @@ pub struct FaultRates {
     pub loss: f64,
     /// A second copy follows.
     pub duplication: f64,
-    /// The packet is held until a few later packets have passed: at most [`REORDER_DISTANCE_MAX`] packets,
-    /// and for at most [`REORDER_HOLD_NS`].
+    /// The packet is held until later packets have passed it: at most [`REORDER_DISTANCE_MAX`] packets, and
+    /// for at most [`REORDER_HOLD_NS`].
     pub reordering: f64,
     /// One bit is flipped.
     pub corruption: f64,
-    /// The packet is held for a time from `delay_min_ns` to `delay_max_ns`.
+    /// The packet is held for a random time from `delay_min_ns` to `delay_max_ns`.
     pub delay: f64,
     /// Shortest delay in nanoseconds, inclusive.
     pub delay_min_ns: u64,
@@ -27,7 +27,7 @@ pub struct FaultRates {
 /// Maximum number of packets that pass a packet held for reordering.
 ///
 /// This exceeds TCP's rule of thumb of three packets, so a receiver that assumes a loss after three packets
-/// is sometimes wrong. It is less than a burst, so reordering also occurs within a burst.
+/// is sometimes wrong. It is less than the length of a burst, so reordering also occurs within a burst.
 pub const REORDER_DISTANCE_MAX: u32 = 8;
 
 /// Maximum time in nanoseconds that a packet is held for reordering if no other packets arrive: a
@@ -38,12 +38,12 @@ pub const REORDER_HOLD_NS: u64 = 1_000_000;
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FaultError {
-    /// A rate is not a probability.
+    /// A rate is not a valid probability.
     #[error("the {what} rate is {rate}: give a chance from 0 to 1")]
     Rate {
         /// Name of the rate.
         what: &'static str,
-        /// Its value.
+        /// Value of the rate.
         rate: f64,
     },
     /// The range of delays is empty.
@@ -93,7 +93,7 @@ pub struct FaultAction {
     pub flip_bit: Option<u32>,
     /// Time to hold the packet, in nanoseconds.
     pub delay_ns: u64,
-    /// Number of later packets that pass this one first; 0 if it keeps its place.
+    /// Number of later packets that pass this packet; 0 if it keeps its place.
     pub passed_by: u32,
 }
 
@@ -111,7 +111,7 @@ pub struct FaultPlan {
 }
 
 impl FaultPlan {
-    /// Makes a plan with these rates.
+    /// Creates a plan with these rates.
     ///
     /// # Errors
     /// The rates are invalid; see [`FaultError`].
@@ -148,8 +148,8 @@ impl FaultPlan {
     }
 }
 
-/// Maps a draw of 64 random bits to a number below `end`, or 0 if `end` is 0. It always takes exactly one
-/// draw; the bias is below `end` in 2^64.
+/// Maps a draw of 64 random bits to a number below `end`, or to 0 if `end` is 0. Uses exactly one draw; the
+/// bias is below `end` in 2^64.
 fn below(draw: u64, end: u64) -> u64 {
     ((u128::from(draw) * u128::from(end)) >> 64) as u64
 }
@@ -166,7 +166,7 @@ mod tests {
     }
 
     /// Asserts that a fault occurred about as often as its rate implies: within five standard deviations,
-    /// which a correct plan misses for one seed in two million. These seeds are fixed.
+    /// which a correct plan exceeds for one seed in two million. The seeds of the tests are fixed.
     fn assert_rate(seed: u64, actions: &[FaultAction], rate: f64, struck: impl Fn(&FaultAction) -> bool) {
         let count = actions.iter().filter(|action| struck(action)).count() as f64;
         let (mean, deviation) =

@@ -1,4 +1,4 @@
-//! Errors of opening devices for frames.
+//! Errors that occur when devices are opened for frames.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FramesError {
-    /// There is no device of this name in this network namespace.
+    /// There is no device with this name in this network namespace.
     #[error("there is no network device {name} here: {source}")]
     NoDevice {
         /// The name.
@@ -35,7 +35,7 @@ pub enum FramesError {
     NoXdp {
         /// The device.
         name: String,
-        /// Its MTU in bytes.
+        /// The device's MTU in bytes.
         mtu: usize,
         /// The error of the kernel.
         source: io::Error,
@@ -48,10 +48,10 @@ pub enum FramesError {
         /// The error of the kernel.
         source: io::Error,
     },
-    /// There is no memory for the frames.
+    /// There is not enough memory for the frames.
     #[error("no memory for {bytes} bytes of frames: ask for a smaller buffer, or fewer devices")]
     NoMemory {
-        /// The requested bytes.
+        /// The requested size in bytes.
         bytes: usize,
     },
     /// Any other error.

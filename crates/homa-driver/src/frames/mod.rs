@@ -1,16 +1,17 @@
-//! Receives and sends Ethernet frames of any kind on several network devices that share one memory, as a
-//! switch needs.
+//! Receives and sends any Ethernet frames on several network devices that share one memory, as a switch
+//! needs.
 //!
-//! A received frame stays in a slot of the memory until it is returned, or sent by any of the devices. Frames
+//! A received frame stays in a slot of the memory until it is returned or any of the devices sends it. Frames
 //! are therefore not copied between devices in user space. [`FramePath`] selects how frames are received and
 //! sent.
 //!
-//! With AF_XDP, a device in use here no longer serves the kernel. With packet sockets it still does, and the
-//! kernel also sees every frame. Assign no addresses to the devices.
+//! With AF_XDP, a device that is in use here no longer serves the kernel. With packet sockets it still does,
+//! and the kernel also receives every frame. Assign no addresses to the devices.
 //!
-//! Frames arrive as the sender passed them to its device. The other end of a veth must therefore not leave
-//! segmentation or checksums to the device (`ethtool -K DEVICE tso off gso off tx off`). Frames longer than
-//! the MTU are dropped and counted. VLAN tags that the receiving device has removed are lost.
+//! Frames arrive in the form in which the sender passed them to its device. The other end of a veth must
+//! therefore not leave segmentation or checksums to the device (`ethtool -K DEVICE tso off gso off tx off`).
+//! Frames longer than the MTU are dropped and counted. VLAN tags that the receiving device has removed are
+//! lost.
 
 mod error;
 mod promiscuous;
@@ -29,16 +30,16 @@ use promiscuous::Promiscuous;
 use ring::RingPort;
 pub(crate) use slots::{HEADER_BYTES, Slots};
 
-/// How frames are received from a device and sent by it.
+/// How frames are received and sent on a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FramePath {
-    /// AF_XDP if the kernel and the devices' MTU allow it, otherwise packet sockets.
+    /// AF_XDP if the kernel and the devices' MTU allow it, or else packet sockets.
     #[default]
     Auto,
-    /// AF_XDP. Requires CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and frames that fit into one slot: an MTU of
-    /// 3,506 at most.
+    /// AF_XDP. Requires CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and frames that fit into one slot, which
+    /// limits the MTU to 3,506.
     Xdp(XdpMode),
-    /// Packet sockets (AF_PACKET) with a receive ring. Requires CAP_NET_RAW. Receiving takes one more copy.
+    /// Packet sockets (AF_PACKET) with a receive ring. Requires CAP_NET_RAW. Receiving needs one more copy.
     Ring,
 }
 
@@ -57,15 +58,15 @@ pub struct FramesConfig {
 }
 
 impl FramesConfig {
-    /// Returns a configuration for these devices: 1,024 frames to receive into (12 ms of full frames at 1
-    /// Gbit/s), and 8,192 to hold.
+    /// Returns a configuration for these devices with 1,024 frames to receive into (12 ms of full frames at 1
+    /// Gbit/s) and 8,192 frames that may be held.
     #[must_use]
     pub fn new(devices: Vec<String>) -> FramesConfig {
         FramesConfig { devices, path: FramePath::Auto, receive_frames: 1_024, held_frames: 8_192 }
     }
 }
 
-/// Counts of a device's frames since it was opened.
+/// Counters of a device's frames since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameStats {
     /// Frames received.
@@ -160,8 +161,7 @@ impl Frames {
 
     /// Queues a frame on a device, to be sent at the next [`flush`](Frames::flush).
     ///
-    /// # Errors
-    /// There is no room now; the error contains the frame.
+    /// There is currently no room; the error contains the frame.
     pub fn send(&mut self, device: usize, frame: Frame) -> Result<(), Frame> {
         match &mut self.ports[device] {
             Port::Xdp(port) => port.send(&mut self.slots, frame),
@@ -195,14 +195,14 @@ impl Frames {
         self.slots.bytes_mut(frame)
     }
 
-    /// Makes a new frame with these bytes, to be sent; `None` if no slot is free or the bytes do not fit into
-    /// a slot.
+    /// Creates a new frame with these bytes, to be sent; `None` if no slot is free or the bytes do not fit
+    /// into a slot.
     #[inline]
     pub fn frame(&mut self, bytes: &[u8]) -> Option<Frame> {
         (bytes.len() <= self.slots.slot_bytes()).then(|| self.slots.fill(bytes)).flatten()
     }
 
-    /// Makes a second frame with the same bytes; `None` if no slot is free.
+    /// Creates a second frame with the same bytes; `None` if no slot is free.
     pub fn copy(&mut self, frame: &Frame) -> Option<Frame> {
         self.slots.copy(frame)
     }
@@ -218,7 +218,7 @@ impl Frames {
         self.slots.free()
     }
 
-    /// Returns the counts of a device's frames.
+    /// Returns the counters of a device.
     #[must_use]
     pub fn stats(&self, device: usize) -> FrameStats {
         match &self.ports[device] {
@@ -241,7 +241,7 @@ fn open_rings(
     devices: &[interface::NamedInterface],
     longest: usize,
 ) -> Result<(Vec<Port>, Slots), FramesError> {
-    // A frame is copied out of its ring at once, so only held frames and frames to be sent need slots.
+    // A frame is copied out of its ring immediately, so only held frames and frames to be sent need slots.
     let count = config.held_frames + devices.len() as u32 * ring::SEND_FRAMES as u32;
     let slots = Slots::new(slots::slot_bytes(longest, 0), count)?;
     let ports = devices.iter().map(|device| RingPort::open(device, config.receive_frames).map(Port::Ring));

@@ -8,7 +8,7 @@ use socket2::{Domain, Socket, Type};
 use super::FramesError;
 use crate::l2::interface::NamedInterface;
 
-/// Keeps a device in promiscuous mode until dropped. The kernel counts such requests.
+/// Keeps a device in promiscuous mode until dropped. The kernel counts the requests for this mode.
 #[derive(Debug)]
 pub(super) struct Promiscuous(
     #[expect(dead_code, reason = "it is asked for as long as the socket is open")] Socket,

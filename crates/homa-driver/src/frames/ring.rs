@@ -1,5 +1,5 @@
-//! Frames of a device through packet sockets (AF_PACKET): received in a ring, copied from there to slots, and
-//! sent in batches.
+//! Frames of a device through packet sockets (AF_PACKET). Frames are received in a ring, copied from it to
+//! slots, and sent in batches.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,7 +18,7 @@ use crate::socket::option;
 /// Maximum number of frames queued for sending.
 pub(super) const SEND_FRAMES: usize = 512;
 
-/// Frames passed to the kernel in one call.
+/// Maximum number of frames passed to the kernel in one call.
 const BATCH: usize = 64;
 
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(super) struct RingPort {
     waiting: VecDeque<Frame>,
     longest: usize,
     stats: FrameStats,
-    /// Frames dropped for lack of room. Accumulated here because the kernel resets its count when it is read.
+    /// Frames dropped for lack of room. Accumulated here because reading the kernel's count resets it.
     drops: std::cell::Cell<u64>,
 }
 
@@ -95,7 +95,7 @@ impl RingPort {
         Ok(())
     }
 
-    /// Makes the kernel send the queued frames, as far as it has room.
+    /// Makes the kernel send as many queued frames as it has room for.
     pub(super) fn flush(&mut self, slots: &mut Slots) {
         while !self.waiting.is_empty() {
             let (tried, result) = self.send_batch(slots);
@@ -123,8 +123,8 @@ impl RingPort {
         }
     }
 
-    /// Passes the first queued frames to the kernel. Returns the number passed, and how many of them it
-    /// accepted.
+    /// Passes the first queued frames to the kernel. Returns how many were passed, and how many of these the
+    /// kernel accepted.
     fn send_batch(&self, slots: &Slots) -> (usize, io::Result<usize>) {
         let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         let mut parts = [empty; BATCH];
@@ -164,6 +164,6 @@ impl RingPort {
 fn set_up(socket: &Socket) -> io::Result<()> {
     let set = |name, value| option::set(socket.as_fd(), libc::SOL_PACKET, name, value);
     set(libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V2 as libc::c_int)?;
-    // Otherwise, the frames sent by this device would be received from it again.
+    // Without this option, the socket would also receive the frames that this device sends.
     set(libc::PACKET_IGNORE_OUTGOING, 1)
 }

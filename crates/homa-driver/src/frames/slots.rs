@@ -1,17 +1,17 @@
-//! The memory of the frames: slots of equal length. Each slot is held by one frame or by the kernel, or is
-//! free.
+//! The memory of the frames, divided into slots of equal length. Each slot is held by one frame or by the
+//! kernel, or is free.
 
 use crate::frames::FramesError;
 use crate::xdp::umem::Umem;
 
-/// Possible lengths of a slot: those that AF_XDP supports with pages of 4 KiB, then those that packet sockets
-/// may need.
+/// Possible lengths of a slot: first those that AF_XDP supports with pages of 4 KiB, then those that packet
+/// sockets may need.
 const SLOT_BYTES: [usize; 4] = [2_048, 4_096, 16_384, 131_072];
 
 /// Bytes of an Ethernet header with a VLAN tag.
 pub(crate) const HEADER_BYTES: usize = 18;
 
-/// A frame in a slot: the only handle to its bytes.
+/// A frame in a slot. This is the only handle to its bytes.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a frame that is dropped loses its slot: send it or give it up"]
 pub struct Frame {
@@ -29,7 +29,7 @@ impl Frame {
     }
 }
 
-/// Returns the length of slots for frames of a device of this MTU, with `headroom` bytes free in front.
+/// Returns the length of slots for frames of a device with this MTU, with `headroom` bytes free at the front.
 pub(crate) fn slot_bytes(mtu: usize, headroom: usize) -> usize {
     let longest = mtu + HEADER_BYTES + headroom;
     SLOT_BYTES.into_iter().find(|&bytes| longest <= bytes).unwrap_or(SLOT_BYTES[SLOT_BYTES.len() - 1])
@@ -80,7 +80,7 @@ impl Slots {
         self.free.push(slot);
     }
 
-    /// Makes the frame that the kernel has received at this address.
+    /// Returns the frame that the kernel has received at this address.
     pub(crate) fn received(&self, address: u64, length: u32) -> Frame {
         let slot = self.umem.frame_at(address);
         let start = (address - self.umem.address(slot)) as u32;
@@ -88,7 +88,7 @@ impl Slots {
         Frame { slot, start, length }
     }
 
-    /// Passes a frame's slot to the kernel. Returns the frame's address and length, as used in a ring.
+    /// Passes a frame's slot to the kernel. Returns the frame's address and length, as they appear in a ring.
     pub(crate) fn give(&self, frame: Frame) -> (u64, u32) {
         (self.umem.address(frame.slot) + u64::from(frame.start), frame.length)
     }
@@ -99,7 +99,7 @@ impl Slots {
 
     pub(crate) fn bytes(&self, frame: &Frame) -> &[u8] {
         let address = self.umem.address(frame.slot) + u64::from(frame.start);
-        // SAFETY: the frame is the only handle to its slot, which the kernel does not have while the frame
+        // SAFETY: the frame is the only handle to its slot, which the kernel does not use while the frame
         // exists.
         unsafe { self.umem.received(address, frame.length) }
     }
@@ -119,13 +119,13 @@ impl Slots {
     }
 
     pub(crate) fn bytes_mut(&mut self, frame: &mut Frame) -> &mut [u8] {
-        // SAFETY: the frame is the only handle to its slot, which the kernel does not have, and the frame is
+        // SAFETY: the frame is the only handle to its slot, which the kernel does not use, and the frame is
         // borrowed exclusively.
         let slot = unsafe { self.umem.for_sending(frame.slot) };
         &mut slot[frame.start as usize..][..frame.length as usize]
     }
 
-    /// Copies bytes into a free slot; `None` if there is none. The bytes must fit.
+    /// Copies bytes into a free slot; `None` if no slot is free. The bytes must fit.
     #[inline]
     pub(crate) fn fill(&mut self, bytes: &[u8]) -> Option<Frame> {
         let slot = self.free.pop()?;

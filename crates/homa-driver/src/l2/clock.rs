@@ -1,9 +1,9 @@
-//! A coarse clock for the age of the kernel's answers.
+//! A coarse clock for measuring the age of the kernel's answers.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Returns the milliseconds since some past moment, as of the kernel's last tick, which was 1 to 10 ms ago. A
-/// call costs a few nanoseconds.
+/// Returns the milliseconds since some moment in the past, according to the kernel's last tick, 1 to 10 ms
+/// ago. A call costs a few nanoseconds.
 pub(crate) fn coarse_ms() -> u64 {
     let now = clock_gettime(ClockId::MonotonicCoarse);
     now.tv_sec as u64 * 1_000 + now.tv_nsec as u64 / 1_000_000

@@ -1,4 +1,4 @@
-//! A device in use: its state, the peers behind it, and when to check them again.
+//! A device in use: its state, the peers that it reaches, and when to check them again.
 
 use std::fmt;
 use std::io;
@@ -13,17 +13,17 @@ use super::reserve::Reservation;
 use crate::carrier::Carrier;
 use crate::driver::{SendErrors, TxPacket, UnreachableReport};
 
-/// How long a device's state is valid. A check costs a few hundred nanoseconds.
+/// Time for which a device's state is valid. A check costs a few hundred nanoseconds.
 const HOLDS_MS: u64 = 100;
 
-/// Why no frame can be made for a packet.
+/// Why no frame can be built for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FramingError {
     /// The packet is longer than the device allows.
     TooBig,
     /// The peer's address cannot be resolved, or the device is down.
     NoNeighbour,
-    /// The peer's address is of another IP version.
+    /// The peer's address has a different IP version.
     OtherVersion,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Device {
     carrier: Carrier,
     interface: Interface,
     local: SocketAddr,
-    /// Maximum bytes of a Homa packet for any path.
+    /// Maximum bytes of a Homa packet on any path.
     max_packet_bytes: usize,
     neighbours: Neighbours,
     reservation: Reservation,
@@ -62,7 +62,7 @@ impl fmt::Debug for Device {
 }
 
 impl Device {
-    /// Finds the device by its name or by the address, and binds the port (any free one if it is 0). If
+    /// Finds the device by its name or by the address, and binds the port (any free port if it is 0). If
     /// `bind` has no address, the device's address is used.
     pub(crate) fn open(
         carrier: Carrier,
@@ -138,7 +138,7 @@ impl Device {
         self.state.up
     }
 
-    /// Returns the maximum bytes of an IP packet.
+    /// Returns the maximum length of an IP packet in bytes.
     pub(crate) fn mtu(&self) -> usize {
         self.state.mtu
     }
@@ -149,11 +149,11 @@ impl Device {
         self.reservation.max_packet(to).min(device).min(self.max_packet_bytes)
     }
 
-    /// Checks the device if its state has expired. `doubtful` forces the check: a call has failed in a way
-    /// that suggests a change.
+    /// Checks the device if its state has expired. `doubtful` forces the check: it is set if a call has
+    /// failed in a way that suggests a change.
     ///
     /// # Errors
-    /// The device is gone for good: a new device of the same name is a different device.
+    /// The device is gone for good: a new device with the same name is a different device.
     pub(crate) fn refresh(&mut self, now_ms: u64, doubtful: bool) -> io::Result<()> {
         if self.gone {
             return Err(io::Error::from_raw_os_error(libc::ENODEV));
@@ -178,7 +178,7 @@ impl Device {
                 self.gone = true;
                 Err(error)
             }
-            // The last known state is the best estimate.
+            // Keep the last known state, which is the best estimate.
             Err(_) => Ok(()),
         }
     }
@@ -210,7 +210,7 @@ impl Device {
         self.reservation.poll_unreachable()
     }
 
-    /// Returns the count [`DriverStats::network_errors`](crate::DriverStats::network_errors).
+    /// Returns the counter [`DriverStats::network_errors`](crate::DriverStats::network_errors).
     pub(crate) fn network_errors(&self) -> u64 {
         self.reservation.network_errors()
     }
@@ -219,7 +219,7 @@ impl Device {
         self.reservation.link_mbps()
     }
 
-    /// Returns a descriptor that shows an error while network reports are pending.
+    /// Returns a descriptor that poll(2) reports in error while network reports are pending.
     pub(crate) fn reports_fd(&self) -> BorrowedFd<'_> {
         self.reservation.as_fd()
     }

@@ -1,4 +1,4 @@
-//! Errors of opening a device for packets.
+//! Errors that occur when a device is opened for packets.
 
 use std::io;
 use std::net::IpAddr;
@@ -26,7 +26,7 @@ pub enum LinkError {
         /// The running program.
         program: String,
     },
-    /// There is no device of this name.
+    /// There is no device with this name.
     #[error("there is no interface {name}: choose one of {}", .have.join(", "))]
     NoSuchInterface {
         /// The name.
@@ -75,12 +75,12 @@ pub enum LinkError {
         /// The device.
         name: String,
     },
-    /// There is no memory for the frames to receive into.
+    /// There is not enough memory for the frames to receive into.
     #[error("no memory for {bytes} bytes of frames on {name}: ask for fewer ({setting})")]
     NoMemory {
         /// The device.
         name: String,
-        /// The requested bytes.
+        /// The requested size in bytes.
         bytes: usize,
         /// The setting that determines the size.
         setting: &'static str,
@@ -93,7 +93,7 @@ pub enum LinkError {
     ProgramAttached {
         /// The device.
         name: String,
-        /// Name and id of the program, as far as the kernel reports them.
+        /// Name and ID of the program, as far as the kernel reports them.
         program: String,
     },
     /// Another AF_XDP socket occupies the queue.
@@ -106,14 +106,14 @@ pub enum LinkError {
         /// The queue.
         queue: u32,
     },
-    /// The device has fewer queues.
+    /// The device has no queue with this number.
     #[error("interface {name} has no receive queue {queue}: its queues are 0 to {last}")]
     NoSuchQueue {
         /// The device.
         name: String,
         /// The requested queue.
         queue: u32,
-        /// The last existing queue.
+        /// The device's last queue.
         last: u32,
     },
     /// The kernel does not support AF_XDP.
@@ -132,10 +132,10 @@ pub enum LinkError {
     Locked {
         /// The device.
         name: String,
-        /// Needed, in KiB.
+        /// The required amount in KiB.
         kib: usize,
     },
-    /// Packets of the device's MTU do not fit into a frame, and the kernel does not support packets in
+    /// Packets of the device's MTU do not fit into a frame, and the kernel does not support packets that span
     /// several frames.
     #[error(
         "interface {name} has an MTU of {mtu}, and AF_XDP of this kernel takes {most} at most: lower it (ip link set {name} mtu \
@@ -144,12 +144,12 @@ pub enum LinkError {
     MtuTooLarge {
         /// The device.
         name: String,
-        /// Its MTU in bytes.
+        /// The device's MTU in bytes.
         mtu: usize,
-        /// The largest that fits, in bytes.
+        /// The largest supported MTU in bytes.
         most: usize,
     },
-    /// The device cannot read and write frames itself, as requested.
+    /// The device cannot read and write frames itself, although this was requested.
     #[error("interface {name} cannot read and write frames itself (zero-copy): let the kernel copy them")]
     NoZeroCopy {
         /// The device.

@@ -1,9 +1,9 @@
-//! Ethernet frames around Homa packets: writes the headers of packets, and finds the packets in frames.
+//! Ethernet frames that contain Homa packets: writes the headers of packets, and finds the packets in frames.
 //!
-//! The UDP checksum of sent frames is either complete or left to the kernel to finish. Over IPv4 it could be
-//! omitted (0). But Homa has no checksum of its own, and Ethernet's protects a frame only up to the next
-//! switch, so only the UDP checksum protects a message end to end. It costs a fraction of the time of copying
-//! the bytes.
+//! The UDP checksum of sent frames is either complete or left for the kernel to complete. Over IPv4 it could
+//! be omitted (0). However, Homa has no checksum of its own, and the Ethernet checksum protects a frame only
+//! up to the next switch, so only the UDP checksum protects a message end to end. Computing it takes a
+//! fraction of the time of copying the bytes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
@@ -18,7 +18,7 @@ pub(crate) type Mac = [u8; 6];
 
 /// Bytes of an Ethernet header, without VLAN tag.
 pub(crate) const ETHERNET_BYTES: usize = 14;
-/// Maximum bytes in front of a packet to send: Ethernet, IPv6, UDP.
+/// Maximum bytes before a packet to send: Ethernet, IPv6 and UDP headers.
 pub(crate) const HEADERS_MAX: usize = ETHERNET_BYTES + 40 + UDP_BYTES;
 
 const UDP_BYTES: usize = 8;
@@ -41,15 +41,15 @@ impl Carrier {
     }
 }
 
-/// The headers in front of every packet to one peer, built once. Only lengths, priority and checksums differ
+/// The headers before every packet to one peer, built once. Only lengths, priority and checksums differ
 /// between packets.
 #[derive(Clone, Debug)]
 pub(crate) struct Headers {
     bytes: [u8; HEADERS_MAX],
     length: usize,
-    /// Checksum sum over the IPv4 header with zeros in the fields that differ.
+    /// Checksum sum over the IPv4 header, with zeros in the fields that vary.
     ip_sum: u64,
-    /// Checksum sum over the UDP header with zeros in the fields that differ.
+    /// Checksum sum over the UDP header, with zeros in the fields that vary.
     udp_sum: u64,
     /// Checksum sum over the pseudo-header without the length.
     pseudo_sum: u64,
@@ -58,7 +58,7 @@ pub(crate) struct Headers {
 }
 
 impl Headers {
-    /// Builds headers for packets from one address to another; each consists of an Ethernet address, an IP
+    /// Builds headers for packets from one endpoint to another, each given as an Ethernet address, an IP
     /// address and a UDP port. `None` if the IP versions differ.
     pub(crate) fn new(
         carrier: Carrier,
@@ -106,7 +106,7 @@ impl Headers {
             // After a header of odd length, the bytes of all payload words are swapped; swapping the sum
             // instead gives the same result.
             total += if packet.header.len().is_multiple_of(2) { payload } else { payload.swap_bytes() >> 48 };
-            // A checksum of 0 means none; its complement represents the same number.
+            // A checksum of 0 means that there is none; its complement represents the same number.
             let checksum = match fold(total) {
                 0 => 0xffff,
                 checksum => checksum,
@@ -145,7 +145,7 @@ impl Headers {
     }
 }
 
-/// Returns the sum over addresses and protocol with which a UDP checksum begins, without the length.
+/// Returns the sum over addresses and protocol that a UDP checksum starts from, without the length.
 fn pseudo_sum(from: IpAddr, to: IpAddr) -> u64 {
     let of = |ip: IpAddr| match ip {
         IpAddr::V4(ip) => sum(0, &ip.octets()),
@@ -169,19 +169,19 @@ fn quick_sum(bytes: &[u8]) -> u64 {
 /// A Homa packet found in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FramedPacket {
-    /// The sender; the port is 0 over IP itself.
+    /// The sender; the port is 0 directly over IP.
     pub(crate) from: SocketAddr,
     /// The destination.
     pub(crate) to: SocketAddr,
     /// Offset of the packet in the frame.
     pub(crate) start: usize,
-    /// Length of the part of the packet that is in the frame.
+    /// Number of bytes of the packet that are present in the frame.
     pub(crate) length: usize,
-    /// The byte of the IP header that carries the priority.
+    /// The byte of the IP header that contains the priority.
     pub(crate) dscp_byte: u8,
 }
 
-/// Why a frame carries no packet.
+/// Why a frame contains no packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ParseError {
     /// The frame is of another protocol, or is a fragment, which Homa never sends.
@@ -196,8 +196,9 @@ pub(crate) struct ParseOptions {
     pub(crate) carrier: Carrier,
     /// Length of the frame on the wire in bytes; fewer may be present.
     pub(crate) wire_length: usize,
-    /// Whether to verify checksums. False if the device has verified them, or if the kernel left them to a
-    /// device that the frame never passed, as between the ends of a veth. Also false if bytes are missing.
+    /// Whether to verify checksums. False if the device has verified them, or if the kernel left computing
+    /// them to a device that the frame never passed, as between the ends of a veth. Also false if bytes are
+    /// missing.
     pub(crate) verify: bool,
     /// Index of the device, which is the scope of link-local addresses.
     pub(crate) scope: u32,
@@ -278,7 +279,7 @@ fn parse_ipv4(frame: &[u8], at: usize, view: &ParseOptions) -> Result<IpPart, Pa
     })
 }
 
-/// Parses an IPv6 header. Extension headers are not parsed: no sender puts them in front of Homa.
+/// Parses an IPv6 header. Extension headers are not parsed: no sender puts them before Homa.
 fn parse_ipv6(frame: &[u8], at: usize, view: &ParseOptions) -> Result<IpPart, ParseError> {
     let header: &[u8; 40] = frame.get(at..).and_then(<[u8]>::first_chunk).ok_or(ParseError::Damaged)?;
     let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
@@ -302,7 +303,7 @@ fn parse_ipv6(frame: &[u8], at: usize, view: &ParseOptions) -> Result<IpPart, Pa
     })
 }
 
-/// Returns the length of the datagram, header included, and the ports of sender and receiver.
+/// Returns the length of the datagram, including its header, and the ports of sender and receiver.
 fn parse_udp(frame: &[u8], ip: &IpPart, view: &ParseOptions) -> Result<(usize, (u16, u16)), ParseError> {
     let field = |at| be16(frame, ip.start + at).ok_or(ParseError::Damaged);
     let (from, to, length, checksum) = (field(0)?, field(2)?, usize::from(field(4)?), field(6)?);
@@ -323,8 +324,8 @@ fn parse_udp(frame: &[u8], ip: &IpPart, view: &ParseOptions) -> Result<(usize, (
     Ok((length, (from, to)))
 }
 
-/// Verifies the checksums around a packet when it is unknown whether the kernel has verified them or has left
-/// them to a device. The UDP checksum may also be the unfinished one that the kernel leaves to a device, as
+/// Verifies the checksums around a packet if it is unknown whether the kernel has verified them or has left
+/// them to a device. The UDP checksum may also be the partial checksum that the kernel leaves to a device, as
 /// in frames between the ends of a veth. [`parse`] must have found the packet, in a complete frame without IP
 /// options.
 pub(crate) fn checksums_fit(carrier: Carrier, frame: &[u8], found: &FramedPacket) -> bool {

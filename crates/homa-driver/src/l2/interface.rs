@@ -14,7 +14,7 @@ pub(crate) struct Interface {
     pub(crate) index: u32,
     pub(crate) name: String,
     pub(crate) mac: Mac,
-    /// Whether this is loopback: its frames have no Ethernet addresses, and it needs no neighbours.
+    /// Whether this is loopback, whose frames have no Ethernet addresses and which needs no neighbours.
     pub(crate) loopback: bool,
 }
 
@@ -22,14 +22,14 @@ pub(crate) struct Interface {
 #[derive(Clone, Debug, Default)]
 struct InterfaceEntry {
     name: String,
-    /// Index, hardware type and address.
+    /// Index, hardware type and Ethernet address.
     link: Option<(u32, u16, Mac)>,
     addresses: Vec<IpAddr>,
 }
 
-/// Finds the device with this name or, without a name, with this address. Also returns the source address. If
-/// `local` is unspecified, the source is the device's first address of its IP version, preferably a global
-/// one rather than a link-local one.
+/// Finds the device with this name or, if there is no name, with this address. Also returns the source
+/// address: if `local` is unspecified, this is the device's first address of the same IP version, preferably
+/// a global rather than a link-local one.
 pub(crate) fn find(named: Option<&str>, local: IpAddr) -> Result<(Interface, IpAddr), LinkError> {
     let all = list().map_err(|source| LinkError::System {
         name: named.unwrap_or("an interface").to_owned(),
@@ -121,7 +121,7 @@ fn list() -> io::Result<Vec<InterfaceEntry>> {
             all[at].link = Some(link);
         }
     }
-    // SAFETY: the list is from `getifaddrs`, is freed once, and no reference into it is left.
+    // SAFETY: the list is from `getifaddrs` and is freed once, and no reference into it remains.
     unsafe { libc::freeifaddrs(head) };
     Ok(all)
 }
@@ -155,7 +155,7 @@ unsafe fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
 /// # Safety
 /// `address` is null or points to a socket address as long as its family requires.
 unsafe fn link_of(address: *const libc::sockaddr) -> Option<(u32, u16, Mac)> {
-    // SAFETY: not null where it is read, and every socket address begins with its family.
+    // SAFETY: not null when it is read, and every socket address begins with its family.
     if address.is_null() || libc::c_int::from(unsafe { (*address).sa_family }) != libc::AF_PACKET {
         return None;
     }
@@ -165,7 +165,7 @@ unsafe fn link_of(address: *const libc::sockaddr) -> Option<(u32, u16, Mac)> {
     Some((link.sll_ifindex as u32, link.sll_hatype, [a, b, c, d, e, f]))
 }
 
-/// The changing state of a device.
+/// The state of a device that may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterfaceState {
     /// Maximum length of an IP packet.
@@ -196,11 +196,11 @@ pub(crate) fn state(socket: BorrowedFd<'_>, index: u32) -> io::Result<InterfaceS
 /// A device looked up by name.
 #[derive(Clone, Debug)]
 pub struct NamedInterface {
-    /// Its index.
+    /// The device's index.
     pub index: u32,
-    /// Its name.
+    /// The device's name.
     pub name: String,
-    /// Its state when it was looked up.
+    /// The device's state when it was looked up.
     pub state: InterfaceState,
 }
 

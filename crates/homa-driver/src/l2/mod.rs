@@ -1,5 +1,5 @@
-//! Code shared by the drivers that send and receive a device's frames themselves: the frames, the device, the
-//! route to a peer, and the port that the kernel reserves for them.
+//! Code shared by the drivers that send and receive a device's frames themselves. It covers the frames, the
+//! device, the route to a peer, and the port that the kernel reserves for these drivers.
 //!
 //! The kernel remains the machine's network stack: it resolves addresses, selects routes and receives ICMP
 //! reports. This module queries it.

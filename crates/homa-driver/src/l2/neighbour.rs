@@ -1,12 +1,12 @@
-//! The Ethernet address to which frames for each peer are sent on a device.
+//! Caches the Ethernet addresses to which frames for each peer are sent on a device.
 //!
 //! The kernel resolves addresses (by ARP and neighbour discovery) and selects routers from its routes; this
-//! module caches its answers. An expired answer is queried again at its next use. So a peer's new Ethernet
-//! address is found after the peer moves, and peers without traffic cost nothing.
+//! module caches its answers. An expired answer is queried again when it is next used. As a result, a peer's
+//! new Ethernet address is found after the peer moves, and peers without traffic cost nothing.
 //!
 //! The first packet to a peer waits for the answer, a few milliseconds at most. If the packet were dropped
-//! instead, its RPC would wait for a RESEND timeout, which takes as long. But packets may claim to come from
-//! unused addresses, so the total wait is limited by a budget.
+//! instead, its RPC would wait just as long for a RESEND timeout. But packets may claim to come from unused
+//! addresses, so the total wait is limited by a budget.
 
 use std::collections::HashMap;
 use std::io;
@@ -28,30 +28,31 @@ use crate::socket::set_option;
 /// The netlink multicast group for neighbour changes.
 const RTNLGRP_NEIGH: libc::c_int = 3;
 
-/// Maximum number of peers cached. Beyond it all are dropped and queried again when used, at a few system
-/// calls each.
+/// Maximum number of cached peers. If there are more, all are dropped and queried again when used, at a few
+/// system calls each.
 const PEERS_MAX: usize = 4_096;
 
-/// How long an answer is valid. The kernel itself trusts a neighbour for 15 to 45 seconds after last hearing
-/// from it.
+/// Time for which an answer is valid. The kernel itself trusts a neighbour for 15 to 45 seconds after last
+/// hearing from it.
 const HOLDS_MS: u64 = 3_000;
 
-/// How long the answer that a peer cannot be reached is valid.
+/// Time for which a failure to reach a peer is cached.
 const FAILURE_HOLDS_MS: u64 = 50;
 
-/// Maximum wait for one neighbour. On a working Ethernet an answer takes a small fraction of this.
+/// Maximum wait for one neighbour. On a working Ethernet, resolution takes a small fraction of this.
 const WAIT: Duration = Duration::from_millis(4);
 
-/// Maximum wait in one stretch: enough for a hundred peers that answer, and several that do not.
+/// Maximum total wait when the budget is full: enough for a hundred peers that answer, or several that do
+/// not.
 const WAIT_BUDGET_US: u64 = 20_000;
 
 /// Microseconds added to the wait budget each millisecond: a fiftieth of the time.
 const WAIT_US_PER_MS: u64 = 20;
 
-/// Maximum time between two checks of a neighbour during a wait, even without a change notification.
+/// Interval at which a neighbour is checked during a wait, even without a change notification.
 const LOOK: Duration = Duration::from_micros(500);
 
-/// A peer.
+/// A cached peer.
 #[derive(Debug)]
 struct Peer {
     to: SocketAddr,
@@ -69,18 +70,18 @@ pub(crate) struct Neighbours {
     /// Source address of frames.
     local: SocketAddr,
     netlink: Netlink,
-    /// Sends packets that make the kernel resolve a neighbour, for a process that may not request this
-    /// directly.
+    /// Sends packets that make the kernel resolve a neighbour, for a process that lacks permission to request
+    /// resolution directly.
     knocker: Socket,
     /// Subscribed to the kernel's neighbour changes during a wait.
     news: Socket,
     peers: Vec<Peer>,
     places: HashMap<SocketAddr, usize>,
-    /// Index of the last requested peer, which is usually the next one requested too.
+    /// Index of the last requested peer, which is usually also the next one.
     last: usize,
     budget_us: u64,
     budget_ms: u64,
-    /// Number of queries to the kernel for a peer.
+    /// Number of times the kernel was queried for a peer.
     #[cfg(test)]
     asked: u64,
 }
@@ -113,7 +114,7 @@ impl Neighbours {
     /// `now_ms` is the time by [`coarse_ms`](super::clock::coarse_ms).
     pub(crate) fn headers(&mut self, to: SocketAddr, now_ms: u64) -> Option<&Headers> {
         if self.peers.get(self.last).is_none_or(|peer| peer.to != to) {
-            // An index beyond the last peer means none.
+            // An index beyond the last peer means that there is none.
             self.last = self.places.get(&to).copied().unwrap_or(usize::MAX);
         }
         let old = self.peers.get(self.last);
@@ -130,7 +131,7 @@ impl Neighbours {
         self.peers.get(self.last)?.headers.as_ref()
     }
 
-    /// Drops all answers, because routes or the device have changed.
+    /// Drops all cached answers, because routes or the device have changed.
     pub(crate) fn forget(&mut self) {
         self.peers.clear();
         self.places.clear();
@@ -154,7 +155,8 @@ impl Neighbours {
         self.peers.push(peer);
     }
 
-    /// Resolves the Ethernet address for a peer. `old` is its last address; `first`: the peer was unknown.
+    /// Resolves the Ethernet address for a peer. `old` is its last address; `first` is set if the peer was
+    /// unknown.
     fn resolve(&mut self, to: SocketAddr, old: Option<Mac>, first: bool, now_ms: u64) -> Option<Mac> {
         #[cfg(test)]
         {
@@ -184,7 +186,7 @@ impl Neighbours {
             }
             Neighbour::Unknown => {
                 self.probe(hop);
-                // While the kernel resolves, the old address is better than none.
+                // Until the kernel has resolved the address, the old one is better than none.
                 old.or_else(|| self.wait_for(hop, now_ms))
             }
             Neighbour::Sought | Neighbour::Failed if first => {
@@ -201,14 +203,14 @@ impl Neighbours {
 
     /// Makes the kernel resolve a neighbour.
     fn probe(&mut self, hop: IpAddr) {
-        // For such a request, IPv6 needs a link-local address of the device that is known to be unique, which
-        // takes seconds after the device comes up. For a packet to be sent, the kernel uses the packet's
-        // source address instead.
+        // To resolve on such a request, the IPv6 kernel code needs a link-local address of the device that
+        // has been verified as unique, which takes seconds after the device comes up. To send a packet, it
+        // uses the packet's source address instead.
         if hop.is_ipv4() && self.netlink.probe(self.interface.index, hop).is_ok() {
             return;
         }
-        // The discard port: the neighbour drops the packet. Only the attempt to send matters, not the
-        // content.
+        // Send to the discard port, so that the neighbour drops the packet. Only the attempt to send matters,
+        // not the content.
         let mut discard = SocketAddr::new(hop, 9);
         if let SocketAddr::V6(discard) = &mut discard
             && discard.ip().is_unicast_link_local()
@@ -252,12 +254,12 @@ fn subscribe(socket: &Socket, on: bool) {
     let _ = set_option(socket.as_fd(), libc::SOL_NETLINK, option, RTNLGRP_NEIGH);
 }
 
-/// Waits until the socket is readable, and discards the messages.
+/// Waits until the socket is readable, and discards the messages it received.
 fn wait_readable(fd: BorrowedFd<'_>, most: Duration) {
     let most = Timespec { tv_sec: 0, tv_nsec: most.subsec_nanos().into() };
     if poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&most)).is_ok_and(|ready| ready > 0) {
         let mut news = [0_u8; 512];
-        // The rest of a longer message is truncated.
+        // The remainder of a longer message is discarded.
         while recv(fd, &mut news, RecvFlags::DONTWAIT).is_ok_and(|(length, _)| length > 0) {}
     }
 }

@@ -1,5 +1,5 @@
 //! Queries to the kernel about routes and neighbours (rtnetlink). One query is outstanding at a time, and the
-//! kernel answers at once.
+//! kernel answers immediately.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -14,13 +14,13 @@ use super::frame::Mac;
 const HEADER_BYTES: usize = 16;
 const ROUTE_BYTES: usize = 12;
 const NEIGHBOUR_BYTES: usize = 12;
-/// More bytes than any answer has. Answers about a device are the longest: one to three kilobytes.
+/// Longer than any answer. Answers about a device are the longest: one to three kilobytes.
 const ANSWER_BYTES: usize = 16_384;
-/// Timeout. The kernel answers within the requesting call, so the timeout only guards against a kernel that
+/// Timeout. The kernel answers before the send call returns, so the timeout only guards against a kernel that
 /// does not.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Flag of a route query: requests the configured route. Without it, the answer would include path
+/// Flag of a route query that requests the configured route. Without it, the answer would include path
 /// information that the kernel has learnt (such as a path MTU).
 const RTM_F_FIB_MATCH: u32 = 0x2000;
 const RTA_METRICS: u16 = 8;
@@ -60,13 +60,13 @@ pub(super) struct Route {
 /// An XDP program attached to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XdpProgram {
-    /// Its id.
+    /// The program's ID.
     pub id: u32,
     /// Whether it runs in the device's driver (native mode).
     pub native: bool,
 }
 
-/// The kernel's state of a neighbour.
+/// What the kernel knows about a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Neighbour {
     /// No entry: resolution has not been requested yet.
@@ -75,8 +75,8 @@ pub(super) enum Neighbour {
     Sought,
     /// The neighbour does not answer.
     Failed,
-    /// The neighbour has this address. `stale`: the address has not been confirmed recently, and the kernel
-    /// checks it again only on request.
+    /// The neighbour has this address. If `stale` is set, the address has not been confirmed recently, and
+    /// the kernel checks it again only on request.
     At { mac: Mac, stale: bool },
 }
 
@@ -94,7 +94,7 @@ impl Netlink {
         Ok(Netlink { socket, sequence: 0 })
     }
 
-    /// Returns the route to a peer from a local address. `scope` is the device of a link-local peer.
+    /// Returns the route to a peer from a local address. `scope` is the device if the peer is link-local.
     ///
     /// # Errors
     /// There is no route, or the route does not lead to a single peer on this or another machine.
@@ -131,7 +131,7 @@ impl Netlink {
         let device = self.request(libc::RTM_GETLINK, 0, &link_request(route.interface))?;
         let device = parse_device_mtu(&device, to.is_ipv6()).ok_or_else(unknown)?;
         body[ROUTE_BYTES - 4..ROUTE_BYTES].copy_from_slice(&RTM_F_FIB_MATCH.to_ne_bytes());
-        // Most routes have no MTU of their own.
+        // Most routes have no MTU configured.
         let configured =
             self.request(libc::RTM_GETROUTE, 0, &body).ok().and_then(|answer| parse_route_mtu(&answer));
         Ok(configured.map_or(device, |mtu| mtu.min(device)) as usize)
@@ -161,10 +161,10 @@ impl Netlink {
     }
 
     /// Attaches an XDP program to a device that has none yet; with `None`, detaches the program. The device
-    /// keeps the program until it is detached. The flag selects where the program runs.
+    /// keeps the program until it is detached. `place_flag` selects where the program runs.
     ///
     /// # Errors
-    /// The error of the kernel: EBUSY or EEXIST if there is a program already.
+    /// The error of the kernel: EBUSY or EEXIST if the device already has a program.
     pub(crate) fn set_xdp_program(
         &mut self,
         interface: u32,
@@ -195,7 +195,7 @@ impl Netlink {
         let mut answer = vec![0; ANSWER_BYTES];
         loop {
             let (length, _) = recv(&self.socket, answer.as_mut_slice(), RecvFlags::empty())?;
-            // A late answer to an earlier query is skipped.
+            // Skip a late answer to an earlier query.
             if let Some(result) = parse_answer(&answer[..length], self.sequence) {
                 return result;
             }
@@ -203,8 +203,8 @@ impl Netlink {
     }
 }
 
-/// Returns the body of the first message, if it answers the query with this sequence number, or the error in
-/// that message.
+/// Returns the body of the first message if it answers the query with this sequence number, or the error that
+/// it reports.
 fn parse_answer(bytes: &[u8], sequence: u32) -> Option<io::Result<Vec<u8>>> {
     let length = u32_at(bytes, 0)? as usize;
     let kind = u16::from_ne_bytes(*bytes.get(4..)?.first_chunk()?);
@@ -239,7 +239,7 @@ fn parse_route(body: &[u8]) -> Option<Route> {
         match kind {
             libc::RTA_OIF => interface = u32_at(data, 0),
             libc::RTA_GATEWAY => gateway = ip(data),
-            // For an IPv4 peer behind an IPv6 router, the address family precedes the address.
+            // If an IPv4 peer is behind an IPv6 router, the address family precedes the address.
             libc::RTA_VIA => gateway = data.get(2..).and_then(ip),
             _ => (),
         }
@@ -253,7 +253,7 @@ fn parse_route_mtu(body: &[u8]) -> Option<u32> {
     u32_at(nested(metrics, RTAX_MTU)?, 0).filter(|&mtu| mtu > 0)
 }
 
-/// Returns the MTU of a device; for IPv6, that of its IPv6 settings if it is smaller.
+/// Returns the MTU of a device. For IPv6, returns the MTU in its IPv6 settings if that is smaller.
 fn parse_device_mtu(body: &[u8], ipv6: bool) -> Option<u32> {
     let attributes = body.get(LINK_BYTES..)?;
     let mtu = u32_at(nested(attributes, IFLA_MTU)?, 0)?;

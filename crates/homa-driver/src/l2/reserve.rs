@@ -1,9 +1,9 @@
 //! A kernel socket that reserves the port of a kernel-bypassing driver.
 //!
-//! The kernel sees the same frames as the driver. Without a socket at the port, or of the protocol, it would
-//! answer that the port or protocol is unreachable (ICMP), and another program could bind the port. A silent
+//! The kernel sees the same frames as the driver. Without a socket for the port or the protocol, it would
+//! reply that the port or protocol is unreachable (ICMP), and another program could bind the port. A silent
 //! socket, whose filter drops everything, prevents both. The kernel also delivers ICMP errors about packets
-//! from this port to the silent socket, no matter who sent the packets.
+//! from this port to the silent socket, no matter which socket sent the packets.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,18 +19,18 @@ const BUFFER_BYTES: usize = 1;
 /// A reserved port or protocol: its socket is bound and silent.
 pub(crate) struct Reservation {
     socket: PacketSocket,
-    /// When reports were last read.
+    /// Time at which reports were last read.
     asked_ms: u64,
 }
 
 impl Reservation {
-    /// Binds the port (any free one if it is 0), or directly over IP another socket of the protocol.
+    /// Binds the port (any free port if it is 0). Directly over IP, opens another socket for the protocol.
     pub(crate) fn open(carrier: Carrier, bind: SocketAddr) -> Result<Reservation, BindError> {
         Reservation::with(carrier, bind, false)
     }
 
-    /// Makes a second reservation of the same port. Over UDP, the kernel then passes a network report to one
-    /// of the two sockets; directly over IP, to all.
+    /// Creates a second reservation of the same port. Over UDP, the kernel then passes a network report to
+    /// one of the two sockets; directly over IP, to all sockets.
     pub(crate) fn duplicate(&self, carrier: Carrier) -> Result<Reservation, BindError> {
         let local = self.local_addr();
         if carrier == Carrier::Udp {
@@ -46,7 +46,7 @@ impl Reservation {
             max_packet_bytes: usize::MAX,
             send_buffer_bytes: BUFFER_BYTES,
             receive_buffer_bytes: BUFFER_BYTES,
-            // Otherwise the kernel would segment merged datagrams for this socket before its filter drops
+            // Without this, the kernel would segment merged datagrams for this socket before its filter drops
             // them.
             segmentation: carrier == Carrier::Udp,
             max_segmented_bytes: crate::socket::MAX_SEGMENTED_BYTES,
@@ -84,8 +84,8 @@ impl Reservation {
         self.socket.link_mbps()
     }
 
-    /// Implements [`Driver::poll_unreachable`](crate::Driver::poll_unreachable). It queries the kernel at
-    /// most once per tick of the kernel's clock, so frequent calls cost next to nothing.
+    /// Implements [`Driver::poll_unreachable`](crate::Driver::poll_unreachable). Queries the kernel at most
+    /// once per tick of the kernel's clock, so frequent calls cost almost nothing.
     pub(crate) fn poll_unreachable(&mut self) -> Option<UnreachableReport> {
         if let Some(report) = self.socket.poll_unreachable() {
             return Some(report);
@@ -99,13 +99,13 @@ impl Reservation {
         self.socket.poll_unreachable()
     }
 
-    /// Returns the count [`DriverStats::network_errors`](crate::DriverStats::network_errors).
+    /// Returns the counter [`DriverStats::network_errors`](crate::DriverStats::network_errors).
     pub(crate) fn network_errors(&self) -> u64 {
         self.socket.stats().network_errors
     }
 }
 
-/// The descriptor shows an error while reports are pending.
+/// poll(2) reports the descriptor in error while reports are pending.
 impl AsFd for Reservation {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.fd()

@@ -1,12 +1,12 @@
-//! The hand-over of packets between the processes that share a UDP port (HOST-13).
+//! Handing packets over between the processes that share a UDP port (HOST-13).
 //!
-//! One process receives the packets of all, and hands each to the process whose Homa port it is for. Each
-//! pair of processes has a connection, for both directions. A process that joins listens at a name made of
-//! its slot in the group, and connects to all others before it opens a port. The threads that drive a host
-//! later open no sockets: they may be in another network namespace.
+//! One process receives the packets of all processes, and hands each packet to the process that owns its Homa
+//! port. Each pair of processes has a connection, which is used in both directions. A process that joins
+//! listens at a name derived from its slot in the group, and connects to all others before it opens a port.
+//! The threads that drive a host later open no sockets, because they may be in another network namespace.
 //!
-//! A connection has its own room, so a process that takes nothing delays no other. Packets that find no room
-//! are dropped and counted, as at a full receive buffer.
+//! Each connection has its own buffer, so a process that reads nothing delays no other. Packets that do not
+//! fit are dropped and counted, as at a full receive buffer.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -24,16 +24,16 @@ use crate::burst::{PACKET_BUFFER_BYTES, RxBurst};
 use crate::exchange::{Exchange, HandedPacket};
 use crate::socket::NetworkError;
 
-/// Names that a process may have: the first ones may be taken by processes of other users.
+/// Number of names a process may try: the first ones may be taken by processes of other users.
 const NAMES: u32 = 8;
 
-/// Slots of a group.
+/// Number of slots in a group.
 const SLOTS: u32 = u64::BITS;
 
-/// Maximum number of connections: two for each other process, if both have connected.
+/// Maximum number of connections: two to each other process, in case both processes have connected.
 const MOST_CONNECTIONS: usize = 2 * SLOTS as usize;
 
-/// Room to request for each connection in bytes; the system grants up to net.core.wmem_max.
+/// Buffer size to request for each connection in bytes; the system grants up to net.core.wmem_max.
 const CONNECTION_BYTES: usize = 2 << 20;
 
 /// Maximum bytes of one message.
@@ -48,12 +48,12 @@ const REPORTS: usize = 64;
 /// Marks the listener among the connections.
 const LISTENER: u64 = u64::MAX;
 
-/// Counts of an exchange since it was made.
+/// Counters of an exchange since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ExchangeCounts {
     /// Packets handed over to other processes.
     pub(super) handed_over: u64,
-    /// Packets for other processes that were dropped, because that process takes none now.
+    /// Packets for other processes that were dropped because the process currently accepts none.
     pub(super) dropped: u64,
     /// Packets that other processes handed over.
     pub(super) taken: u64,
@@ -63,7 +63,7 @@ pub(super) struct ExchangeCounts {
 #[derive(Debug)]
 struct Connection {
     socket: Socket,
-    /// Slot of the peer process; `None` until its first message, if the peer process has connected.
+    /// Slot of the peer process. If the peer opened the connection, this is `None` until its first message.
     slot: Option<u32>,
 }
 
@@ -72,7 +72,7 @@ struct Connection {
 struct Membership {
     listener: Socket,
     connections: Vec<Option<Connection>>,
-    /// Index of the connection with the last message.
+    /// Index of the connection with the most recent message.
     last: usize,
 }
 
@@ -86,7 +86,7 @@ struct PendingMessage {
     bytes: Vec<u8>,
 }
 
-/// This process's part in the hand-over: see the [module](self).
+/// This process's side of the exchange; see the [module](self).
 #[derive(Debug)]
 pub(super) struct SocketExchange {
     /// Polls the listener and the connections.
@@ -102,7 +102,7 @@ pub(super) struct SocketExchange {
 }
 
 impl SocketExchange {
-    /// Creates the exchange of a path, which `path` identifies and which is not 0.
+    /// Creates the exchange of a path. `path` identifies the path and is not 0.
     pub(super) fn new(path: u64) -> io::Result<SocketExchange> {
         Ok(SocketExchange {
             poll: epoll::create(CreateFlags::CLOEXEC)?,
@@ -122,7 +122,7 @@ impl SocketExchange {
         if at == MOST_CONNECTIONS {
             return Ok(());
         }
-        // Less room than requested is no error.
+        // A smaller buffer than requested is not an error.
         let _ = connection.socket.set_send_buffer_size(CONNECTION_BYTES);
         epoll::add(&self.poll, &connection.socket, EventData::new_u64(at as u64), EventFlags::IN)?;
         if at == member.connections.len() {
@@ -132,12 +132,12 @@ impl SocketExchange {
         Ok(())
     }
 
-    /// A descriptor that is readable if there is something to take.
+    /// Returns a descriptor that is readable if there is something to receive.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.poll.as_fd()
     }
 
-    /// Counts so far.
+    /// Returns the counters so far.
     pub(super) fn counts(&self) -> ExchangeCounts {
         self.counts
     }
@@ -168,15 +168,15 @@ impl SocketExchange {
         }
     }
 
-    /// Takes a report that another process handed over.
+    /// Removes and returns a report that another process handed over.
     pub(super) fn take_handed_report(&mut self) -> Option<NetworkError> {
         self.handed_reports.pop_front()
     }
 
-    /// Sends a message; returns whether it went out.
+    /// Sends a message; returns whether it was sent.
     fn deliver(&mut self, slot: u32, header: &Header, bytes: &[u8]) -> bool {
         if self.connection(slot).is_none() {
-            // A process that has just joined has connected, and may have sent its slot.
+            // A process that has just joined has connected, and may already have sent its slot.
             self.accept();
             let unknown = |connection: &Option<Connection>| {
                 connection.as_ref().is_some_and(|connection| connection.slot.is_none())
@@ -186,8 +186,8 @@ impl SocketExchange {
                 self.read_hello(at);
             }
         }
-        // A connection may be left from a process that has ended and whose slot belongs to another process
-        // now.
+        // A connection may be left over from a process that has ended and whose slot now belongs to another
+        // process.
         while let Some(at) = self.connection(slot) {
             let connection = self.member.as_ref().and_then(|member| member.connections[at].as_ref());
             let Some(connection) = connection else { return false };
@@ -200,7 +200,8 @@ impl SocketExchange {
         false
     }
 
-    /// Index of the connection to the process with this slot: the latest one, if there are several.
+    /// Returns the index of the connection to the process with this slot: the latest one, if there are
+    /// several.
     fn connection(&self, slot: u32) -> Option<usize> {
         let is_to = |connection: &Option<Connection>| {
             connection.as_ref().is_some_and(|connection| connection.slot == Some(slot))
@@ -208,8 +209,8 @@ impl SocketExchange {
         self.member.as_ref()?.connections.iter().rposition(is_to)
     }
 
-    /// Closes a connection. A forked child may have a copy of the socket, so that closing it alone would not
-    /// remove it from the poll.
+    /// Closes a connection. A forked child may have a copy of the socket, in which case closing our
+    /// descriptor would not remove the socket from the poll.
     fn close(&mut self, at: usize) {
         let Some(member) = &mut self.member else { return };
         if let Some(connection) = member.connections[at].take() {
@@ -220,14 +221,14 @@ impl SocketExchange {
     fn accept(&mut self) {
         while let Some(Ok((socket, _))) = self.member.as_ref().map(|member| member.listener.accept()) {
             if names::is_trusted(&socket) && socket.set_nonblocking(true).is_ok() {
-                // Without memory for it, the connection is not accepted, and the other process's packets are
-                // lost.
+                // If there is no memory for the connection, it is not accepted, and the other process's
+                // packets are lost.
                 let _ = self.add(Connection { socket, slot: None });
             }
         }
     }
 
-    /// Reads the first message of a connection, if it has come.
+    /// Reads the first message of a connection, if it has arrived.
     fn read_hello(&mut self, at: usize) {
         let Some(connection) = self.member.as_mut().and_then(|member| member.connections[at].as_mut()) else {
             return;
@@ -263,7 +264,7 @@ impl SocketExchange {
         }
     }
 
-    /// Takes messages of one connection while there are any and the burst has room.
+    /// Receives messages of one connection while there are any and the burst has room.
     fn read_from(&mut self, at: usize, burst: &mut RxBurst) {
         loop {
             let Some(member) = &mut self.member else { return };
@@ -318,7 +319,7 @@ impl Exchange for SocketExchange {
         let listener = names::listen(&prefix(slot), NAMES)?;
         epoll::add(&self.poll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
         self.member = Some(Membership { listener, connections: Vec::new(), last: 0 });
-        // A process that joins meanwhile finds the listener and connects to it.
+        // A process that joins in the meantime finds the listener and connects to it.
         for other in (0..SLOTS).filter(|other| *other != slot) {
             let Some(socket) = names::connect_first(&prefix(other), NAMES) else { continue };
             if send_message(&socket, &Header::Hello { slot }, &[]).is_ok() {
@@ -369,7 +370,7 @@ impl Exchange for SocketExchange {
     }
 }
 
-/// Sends a message without waiting.
+/// Sends a message without blocking.
 fn send_message(socket: &Socket, header: &Header, bytes: &[u8]) -> Result<(), Errno> {
     let header = header.encode();
     let parts = [&header[..], bytes].map(IoSlice::new);
@@ -377,7 +378,7 @@ fn send_message(socket: &Socket, header: &Header, bytes: &[u8]) -> Result<(), Er
     sendmsg(socket, &parts, &mut SendAncillaryBuffer::default(), flags).map(drop)
 }
 
-/// Receives a message without waiting; returns the number of bytes behind its header.
+/// Receives a message without blocking; returns the number of bytes after its header.
 fn receive_message(
     socket: &Socket,
     header: &mut [u8; HEADER_BYTES],
@@ -391,7 +392,7 @@ fn receive_message(
 }
 
 impl PendingMessage {
-    /// Whether the packet can go with those before it.
+    /// Whether the packet can be sent in the same message as those before it.
     fn continues_with(&self, slot: u32, info: &PacketInfo, bytes: &[u8]) -> bool {
         self.packets > 0
             && self.packets < MESSAGE_PACKETS
@@ -404,8 +405,8 @@ impl PendingMessage {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        // A forked child has copies of the descriptors until it executes its program. No process is to
-        // connect to such a copy, or to hand packets over to it.
+        // A forked child has copies of the descriptors until it calls exec. No process may connect to such a
+        // copy, or hand packets over to it.
         let _ = self.listener.shutdown(Shutdown::Both);
         for connection in self.connections.iter().flatten() {
             let _ = connection.socket.shutdown(Shutdown::Both);

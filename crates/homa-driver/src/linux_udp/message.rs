@@ -1,8 +1,8 @@
-//! The messages by which one process hands packets and network reports over to another.
+//! The messages with which one process hands packets and network reports over to another.
 //!
-//! A message is a header of fixed size and its content: packets of one sender, of equal length except for the
-//! last, or the quoted beginning of a packet. Both ends run on one machine, so numbers have its byte order.
-//! Processes of different versions never exchange messages: they have no common segment.
+//! A message consists of a header of fixed size and its content: packets of one sender, of equal length
+//! except for the last, or the quoted start of a packet. Both ends run on one machine, so numbers have its
+//! byte order. Processes of different versions never exchange messages, because they share no segment.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
@@ -11,7 +11,7 @@ use crate::socket::{Cause, NetworkError, QuotedHeader};
 /// Bytes of the header.
 pub(super) const HEADER_BYTES: usize = 48;
 
-/// The priority of packets without a known one.
+/// The priority of packets whose priority is unknown.
 const NO_PRIORITY: u8 = u8::MAX;
 
 const PACKETS: u8 = 1;
@@ -28,7 +28,7 @@ const OTHER: u8 = 4;
 pub(super) struct PacketInfo {
     pub(super) from: SocketAddr,
     pub(super) priority: Option<u8>,
-    /// When the kernel received them; 0 if unknown.
+    /// When the kernel received the packets; 0 if unknown.
     pub(super) time_ns: u64,
 }
 
@@ -37,14 +37,14 @@ pub(super) struct PacketInfo {
 pub(super) enum Header {
     /// Packets of `segment` bytes each follow; the last may be shorter.
     Packets { info: PacketInfo, segment: usize },
-    /// The quoted beginning of a packet follows.
+    /// The quoted start of a packet follows.
     Report { to: SocketAddr, cause: Cause },
-    /// The first message of the process that has connected: its slot.
+    /// The first message on a connection, from the process that opened it; contains its slot.
     Hello { slot: u32 },
 }
 
 impl Header {
-    /// The header of the message that passes on a report of the network.
+    /// Returns the header of the message that forwards a network report.
     pub(super) fn of_report(report: &NetworkError) -> Header {
         Header::Report { to: report.to, cause: report.cause }
     }
@@ -87,7 +87,7 @@ impl Header {
         bytes
     }
 
-    /// Parses a header; `None` if it is none.
+    /// Parses a header; `None` if it is invalid.
     pub(super) fn parse(bytes: &[u8; HEADER_BYTES]) -> Option<Header> {
         fn field<const N: usize>(bytes: &[u8; HEADER_BYTES], at: usize) -> [u8; N] {
             std::array::from_fn(|index| bytes[at + index])
@@ -120,7 +120,7 @@ impl Header {
         }
     }
 
-    /// The report that a message passes on, with its quoted bytes.
+    /// Returns the report that a message forwards, with its quoted bytes.
     pub(super) fn report(&self, quoted: &[u8]) -> Option<NetworkError> {
         let Header::Report { to, cause } = *self else { return None };
         Some(NetworkError { to, cause, quoted: QuotedHeader::of(quoted), local: false })

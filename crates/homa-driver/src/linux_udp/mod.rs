@@ -1,29 +1,29 @@
-//! Homa as the payload of UDP at port 54321 at both ends: Linux Homa's UDP form (`net.homa.hijack_udp`), for
-//! networks that drop IP protocol 146 (WIRE-27). It needs no privileges.
+//! Homa as the payload of UDP with port 54321 at both ends. This is Linux Homa's UDP encapsulation
+//! (`net.homa.hijack_udp`), for networks that drop IP protocol 146 (WIRE-27). It needs no privileges.
 //!
-//! The port is a constant, so a peer knows a host by its address alone, as over raw IP, and all processes of
-//! a network namespace are one host. They share one socket (`port`): it outlives each of them, and any of
-//! them sends through it. The runtime lets one process receive from it
-//! ([`Driver::set_receive_filter`]), which hands each packet to the process that has its Homa port
-//! ([`Exchange`]). If that process ends or stops, another one receives; packets that wait in the socket are
-//! not lost.
+//! The port is a constant, so peers identify a host by its address alone, as over raw IP, and all processes
+//! of a network namespace are one host. They share one socket (`port`), which outlives each of them and
+//! through which any of them sends. The runtime lets one process receive from the socket
+//! ([`Driver::set_receive_filter`]); this process hands each packet to the process that has its Homa port
+//! ([`Exchange`]). If the receiving process ends or stops, another one receives; packets that wait in the
+//! socket are not lost.
 //!
-//! Rejected: a socket in each process, in an SO_REUSEPORT group that is steered by the Homa port. A program
-//! of the kernel names sockets by their position in the group, which moves when a process ends and which no
-//! call reports; network reports reach any socket of the group; and acknowledgements for one process that
-//! ride on packets for another have to be handed over in any case.
+//! Rejected: a socket in each process, in an SO_REUSEPORT group that is steered by the Homa port. A BPF
+//! program identifies sockets by their position in the group, which changes when a process ends and which no
+//! call reports. Network reports reach an arbitrary socket of the group. And acknowledgements for one process
+//! that are carried by packets for another have to be handed over in any case.
 //!
 //! Addresses:
 //!
 //! - `0.0.0.0` and `[::]` both mean all addresses of both IP versions, as in Linux Homa, with a socket for
 //!   each version.
-//! - Processes that share the port bind the same address. Another address on the same port is a host of its
-//!   own, unless processes have the port at all addresses: then their sockets serve it, too.
-//! - The destination port of packets is that of the address given to [`Driver::send`]. Packets from other
-//!   source ports are received, and come from hosts of this project over [`udp`](crate::udp).
+//! - Processes that share the port bind the same address. Another address on the same port is a separate
+//!   host, unless processes have the port at all addresses: then their sockets serve that address, too.
+//! - Packets are sent to the port in the address given to [`Driver::send`]. Packets from other source ports
+//!   are received, and come from hosts of this project over [`udp`](crate::udp).
 //!
-//! The kernel does not report send times ([`Driver::stamp_sent`]): the processes that share the socket would
-//! get each other's.
+//! The kernel is not asked for send times ([`Driver::stamp_sent`]): the processes that share the socket would
+//! get each other's reports.
 
 mod exchange;
 mod message;
@@ -52,14 +52,15 @@ use crate::udp::{MAX_PACKET_BYTES, UdpConfig};
 use exchange::SocketExchange;
 use port::PortOffer;
 
-/// Calls of [`Driver::receive`] that find packets in the socket, between two checks for handed-over packets.
+/// Number of [`Driver::receive`] calls that find packets in the socket between two checks for handed-over
+/// packets.
 const MAIL_EVERY: u32 = 8;
 
-/// Calls that find nothing before this process reads reports that another process has left in the socket: the
-/// kernel shows the socket readable for as long as reports wait.
+/// Number of calls that find nothing before this process reads reports that another process has left in the
+/// socket. While reports wait, the kernel shows the socket as readable.
 const REPORTS_EVERY: u32 = 64;
 
-/// When refused packets are offered again.
+/// Time until refused packets are offered again.
 const RETRY: Duration = Duration::from_millis(1);
 
 /// How to set up a [`LinuxUdpDriver`].
@@ -68,13 +69,13 @@ pub struct LinuxUdpConfig {
     /// Address to receive at and send from; its port is ignored. `0.0.0.0`, the default, and `[::]` mean all
     /// addresses.
     pub bind: SocketAddr,
-    /// As [`UdpConfig::max_packet_bytes`].
+    /// See [`UdpConfig::max_packet_bytes`].
     pub max_packet_bytes: usize,
-    /// As [`UdpConfig::send_buffer_bytes`].
+    /// See [`UdpConfig::send_buffer_bytes`].
     pub send_buffer_bytes: usize,
-    /// As [`UdpConfig::receive_buffer_bytes`].
+    /// See [`UdpConfig::receive_buffer_bytes`].
     pub receive_buffer_bytes: usize,
-    /// As [`UdpConfig::segmentation`].
+    /// See [`UdpConfig::segmentation`].
     pub segmentation: bool,
 }
 
@@ -94,7 +95,7 @@ impl Default for LinuxUdpConfig {
 /// A socket of one IP version, and its offer to other processes.
 struct SharedSocket {
     socket: LinkedSocket,
-    /// Missing in all drivers of a group but the first.
+    /// Present only in the first driver of a group.
     _offer: Option<PortOffer>,
     config: SocketConfig,
 }
@@ -111,7 +112,7 @@ impl BorrowMut<LinkedSocket> for SharedSocket {
     }
 }
 
-/// Linux Homa's UDP form, as the [module](self) describes.
+/// Linux Homa's UDP encapsulation, as the [module](self) describes.
 pub struct LinuxUdpDriver {
     /// One socket, or one for each IP version, IPv4 first.
     sockets: Vec<SharedSocket>,
@@ -121,7 +122,7 @@ pub struct LinuxUdpDriver {
     poll: OwnedFd,
     receives: bool,
     turn: ReceiveTurn,
-    /// Consecutive calls that found packets in a socket, and that found nothing.
+    /// Number of consecutive calls that found packets in a socket, and of those that found nothing.
     found: u32,
     idle: u32,
     retry_at: Option<Instant>,
@@ -141,7 +142,7 @@ impl LinuxUdpDriver {
     /// Opens the port, or shares the socket of a process that has it.
     ///
     /// # Errors
-    /// See [`BindError`]. Buffers smaller than requested are no error: see [`Driver::buffer_sizes`].
+    /// See [`BindError`]. Buffers smaller than requested are not an error: see [`Driver::buffer_sizes`].
     pub fn bind(config: &LinuxUdpConfig) -> Result<LinuxUdpDriver, BindError> {
         if !config.bind.ip().is_unspecified()
             && let Some(socket) = open(config, config.bind.ip())?
@@ -151,7 +152,7 @@ impl LinuxUdpDriver {
         let mut sockets = Vec::from_iter(open(config, Ipv4Addr::UNSPECIFIED.into())?);
         match open(config, Ipv6Addr::UNSPECIFIED.into()) {
             Ok(v6) => sockets.extend(v6),
-            // A machine without IPv6.
+            // The machine has no IPv6.
             Err(BindError::NoSuchFamily(_) | BindError::NotLocal(_)) if config.bind.is_ipv4() => {}
             Err(error) => return Err(error),
         }
@@ -159,7 +160,7 @@ impl LinuxUdpDriver {
     }
 
     /// Like [`LinuxUdpDriver::bind`], for `count` drivers of one address in this process, at least 1. They
-    /// share the socket as processes do: a packet is received by any of those that receive.
+    /// share the socket as processes do: any driver that receives may get a packet.
     ///
     /// # Errors
     /// See [`BindError`].
@@ -209,7 +210,7 @@ impl LinuxUdpDriver {
         Ok(driver)
     }
 
-    /// Begins or ends receiving from the sockets.
+    /// Starts or stops receiving from the sockets.
     fn set_receives(&mut self, receives: bool) -> io::Result<()> {
         if self.receives != receives {
             for shared in &self.sockets {
@@ -225,7 +226,7 @@ impl LinuxUdpDriver {
         Ok(())
     }
 
-    /// Takes packets and reports that other processes handed over.
+    /// Receives packets and reports that other processes handed over.
     fn take_handed_over(&mut self, burst: &mut RxBurst) {
         self.exchange.receive(burst);
         while let Some(report) = self.exchange.take_handed_report() {
@@ -277,7 +278,7 @@ impl Driver for LinuxUdpDriver {
     }
 
     fn send(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize> {
-        // WIRE-29: each packet goes to the port that its peer has shown, 54321 or another.
+        // WIRE-29: each packet goes to the port that its peer has used, 54321 or another.
         let taken = by_version::send(&mut self.sockets, packets)?;
         self.retry_at = (taken < packets.len()).then(|| Instant::now() + RETRY);
         Ok(taken)
@@ -335,7 +336,7 @@ impl Driver for LinuxUdpDriver {
         due.chain(self.retry_at.map(left)).min()
     }
 
-    /// An epoll descriptor shows no room.
+    /// An epoll descriptor does not report room for sending.
     fn shows_room(&self) -> bool {
         false
     }
@@ -344,7 +345,7 @@ impl Driver for LinuxUdpDriver {
         self.sockets.iter_mut().find_map(|shared| shared.socket.poll_unreachable())
     }
 
-    /// The process that answers for ports without a host receives from the socket, and no other does.
+    /// Only the process that answers for ports without a host receives from the socket.
     fn set_receive_filter(&mut self, filter: &ReceiveFilter) -> io::Result<()> {
         self.set_receives(filter.others().is_some())
     }

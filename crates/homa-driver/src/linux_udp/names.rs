@@ -1,8 +1,8 @@
-//! Unix sockets by which the processes of one user reach each other.
+//! Unix sockets through which the processes of one user reach each other.
 //!
 //! Their names are abstract: they belong to the network namespace, as the UDP port does, and disappear with
-//! their process. Anybody can take a name, so a listener takes the first free one of several, and both sides
-//! check the other's user.
+//! their process. Anybody can take a name, so a listener takes the first free name of several, and both sides
+//! check the user of the other side.
 
 use std::io;
 
@@ -10,20 +10,20 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 use socket2::{Domain, SockAddr, Socket, Type};
 
-/// Connections that may wait to be accepted. Each process opens one to each other.
+/// Maximum number of connections that wait to be accepted. Each process opens one to each other process.
 const BACKLOG: i32 = 128;
 
-/// Name `number` of several with the same meaning.
+/// Returns name `number` of several names with the same meaning.
 fn address(prefix: &str, number: u32) -> io::Result<SockAddr> {
     SockAddr::unix(format!("\0{prefix}/{number}"))
 }
 
-/// A socket whose messages keep their boundaries. It never waits.
+/// Opens a non-blocking socket that preserves message boundaries.
 fn socket() -> io::Result<Socket> {
     Socket::new(Domain::UNIX, Type::SEQPACKET.nonblocking().cloexec(), None)
 }
 
-/// Listens at the first free one of `count` names.
+/// Listens at the first free name of `count` names.
 pub(super) fn listen(prefix: &str, count: u32) -> io::Result<Socket> {
     let socket = socket()?;
     for number in 0..count {
@@ -39,12 +39,12 @@ pub(super) fn listen(prefix: &str, count: u32) -> io::Result<Socket> {
     Err(io::ErrorKind::AddrInUse.into())
 }
 
-/// Connections to the trusted listeners at these `count` names.
+/// Returns connections to the trusted listeners at these `count` names.
 pub(super) fn connect_all(prefix: &str, count: u32) -> Vec<Socket> {
     (0..count).filter_map(|number| connect(&address(prefix, number).ok()?)).collect()
 }
 
-/// A connection to the first trusted listener at these `count` names.
+/// Returns a connection to the first trusted listener at these `count` names.
 pub(super) fn connect_first(prefix: &str, count: u32) -> Option<Socket> {
     (0..count).find_map(|number| connect(&address(prefix, number).ok()?))
 }

@@ -1,8 +1,8 @@
-//! One socket for the UDP port, shared by all processes of an address (WIRE-28).
+//! One socket for the UDP port, shared by all processes at an address (WIRE-28).
 //!
 //! The first process opens the socket. Each holder offers it to later processes, which get a descriptor of
 //! the same socket (SCM_RIGHTS). The port therefore stays open, and its received packets stay queued, until
-//! the last holder ends. A thread makes the offer, since a host without ports drives nothing.
+//! the last holder ends. The offer is served by a thread, because a host without ports drives nothing.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -26,8 +26,8 @@ use crate::socket::{BindError, PacketSocket, SocketConfig};
 /// Maximum number of processes that offer one socket.
 const NAMES: u32 = 64;
 
-/// How long to wait for an offer while the port is taken. A process that ends keeps the port for some
-/// milliseconds if it has just forked a child.
+/// Time to wait for an offer while the port is taken. An exiting process that has just forked a child keeps
+/// the port for a few more milliseconds.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Pause between two attempts.
@@ -56,17 +56,17 @@ impl PortOffer {
 
 impl Drop for PortOffer {
     fn drop(&mut self) {
-        // Wakes the thread. From now on, connections to copies of the descriptor in forked children are
+        // Wake the thread. From now on, connections to copies of the descriptor in forked children are
         // refused.
         let _ = self.listener.shutdown(Shutdown::Both);
         if let Some(thread) = self.thread.take() {
-            // The thread ends for no other reason, and does not panic.
+            // The thread returns only after the shutdown, and does not panic.
             let _ = thread.join();
         }
     }
 }
 
-/// Gives the socket to each trusted process that connects.
+/// Passes the socket to each trusted process that connects.
 fn serve(listener: &Socket, offered: BorrowedFd<'_>) {
     loop {
         match listener.accept() {
@@ -80,13 +80,13 @@ fn serve(listener: &Socket, offered: BorrowedFd<'_>) {
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
-            // Descriptors or memory may be short for now, or the peer has ended.
+            // Descriptors or memory are temporarily exhausted, or the peer has ended.
             Err(_) => thread::sleep(PAUSE),
         }
     }
 }
 
-/// The peer sees a failure as a connection that ends.
+/// Passes the descriptor to a peer. The peer sees a failure as a closed connection.
 fn give(peer: &Socket, offered: BorrowedFd<'_>) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -96,7 +96,7 @@ fn give(peer: &Socket, offered: BorrowedFd<'_>) {
     }
 }
 
-/// The descriptor in a message, if it has one.
+/// Receives the descriptor in a message, if the message has one.
 fn take(peer: &Socket) -> Result<Option<OwnedFd>, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -109,8 +109,8 @@ fn take(peer: &Socket) -> Result<Option<OwnedFd>, Errno> {
     Ok(fds.flatten().next())
 }
 
-/// The socket at this address, from the first holder that answers before `until`; `None` if no holder is
-/// left.
+/// Gets the socket at this address from the first holder that answers before `until`. Returns `None` if no
+/// holder is left.
 fn ask(address: SocketAddr, until: Instant) -> Option<OwnedFd> {
     let mut holders = names::connect_all(&prefix(address), NAMES);
     while !holders.is_empty() {
@@ -128,15 +128,15 @@ fn ask(address: SocketAddr, until: Instant) -> Option<OwnedFd> {
                 return Some(fd);
             }
         }
-        // A holder without a descriptor has ended.
+        // A holder that sends no descriptor has ended.
         let mut ready = ready.into_iter();
         holders.retain(|_| !ready.next().unwrap_or(true));
     }
     None
 }
 
-/// Opens the socket at the port, or gets it from a process that has it. `None` if processes of this user have
-/// the port at all addresses: their sockets serve this address, too.
+/// Opens the socket at the port, or gets it from a process that has it. Returns `None` if processes of this
+/// user have the port at all addresses: their sockets then serve this address, too.
 pub(super) fn open(config: &SocketConfig) -> Result<Option<(PacketSocket, PortOffer)>, BindError> {
     let until = Instant::now() + PATIENCE;
     let address = config.bind;
@@ -166,8 +166,8 @@ pub(super) fn open(config: &SocketConfig) -> Result<Option<(PacketSocket, PortOf
     Ok(Some((socket, offer)))
 }
 
-/// Whether a process of this user offers the port at all addresses. IPv4 alone may have it where there is no
-/// IPv6, and not the reverse.
+/// Whether a process of this user offers the port at all addresses. Without IPv6, it may be offered for IPv4
+/// alone, but it is never offered for IPv6 alone.
 fn all_are_offered(port: u16) -> bool {
     let all = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port);
     names::connect_first(&prefix(all), NAMES).is_some()

@@ -4,7 +4,7 @@
 //! The program selects by the RPC ID, like the program for sockets at one address. It sees every frame of the
 //! device, from its IP header on. Foreign frames may go to any ring, since each ring's filter drops them.
 //! Frames too short to have an ID go to the first ring. The kernel numbers the sockets in the order in which
-//! they joined.
+//! they join.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,8 +20,8 @@ use crate::l2::LinkError;
 use crate::raw::program::ID_LOW_AT;
 use crate::socket::option;
 
-/// Builds a program that returns the index of the ring for a frame to this driver: half of the lower 32 bits
-/// of its RPC ID, modulo the number of rings.
+/// Builds a program that returns the index of the ring for a frame to this driver: (lower 32 bits of the RPC
+/// ID / 2) modulo the number of rings.
 fn build(carrier: Carrier, local: SocketAddr, rings: u32) -> [Instruction; 5] {
     let udp_bytes = if carrier == Carrier::Udp { 8 } else { 0 };
     [
@@ -45,10 +45,10 @@ pub(super) fn join(group: &[PacketDriver]) -> Result<(), LinkError> {
         }
     };
     let level = libc::SOL_PACKET;
-    // Kernels that do not support the flag for outgoing frames ignore it; each ring's filter drops those
-    // frames.
+    // Kernels that do not support the flag for outgoing frames ignore it; the filter of each ring then drops
+    // these frames.
     let kind = libc::PACKET_FANOUT_CBPF | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
-    // The kernel picks an ID that no other group has, so that the drivers do not join a foreign group.
+    // The kernel picks an ID that no other group has, so that the drivers do not join someone else's group.
     let founding = (kind | libc::PACKET_FANOUT_FLAG_UNIQUEID) << 16;
     let founder = first.socket.as_fd();
     option::set(founder, level, libc::PACKET_FANOUT, founding as libc::c_int)

@@ -1,5 +1,5 @@
 //! Homa packets sent and received directly through a network device with packet sockets (AF_PACKET), in half
-//! the time that a UDP socket takes.
+//! the time a UDP socket takes.
 //!
 //! Received frames lie in a ring of memory shared by the kernel and the process. Receiving takes no system
 //! call, and the only copy is the one into the message. On the wire, packets are Homa over UDP (WIRE-16) or
@@ -7,9 +7,9 @@
 //! the capability CAP_NET_RAW and a device with Ethernet frames.
 //!
 //! The kernel continues to use the device, and also sees all frames. A silent kernel socket reserves the
-//! port, so that the kernel neither answers in our place nor assigns the port to another process. The kernel
+//! port, so that the kernel neither replies on our behalf nor assigns the port to another process. The kernel
 //! provides addresses and routes ([`LinkError`] lists what may be missing). The kernel's packet filter
-//! (nftables) sees none of our packets, in or out.
+//! (nftables) sees none of our packets, in either direction.
 //!
 //! A driver has one device and one address, and therefore one IP version. Peers on the same machine are
 //! reachable only on loopback, since a device does not receive the frames that it sends.
@@ -20,8 +20,8 @@
 //! drop such frames instead: turn off segmentation offload at the sender (`ethtool -K DEVICE
 //! tx-udp-segmentation off`).
 //!
-//! The first packet to a peer may wait for the kernel to resolve the peer's Ethernet address: at most 4 ms,
-//! and at most a fiftieth of the time over all peers.
+//! The first packet to a peer may wait for the kernel to resolve the peer's Ethernet address. One wait takes
+//! at most 4 ms, and all waits together at most a fiftieth of the time.
 
 mod fanout;
 mod offload;
@@ -51,10 +51,10 @@ use offload::{Offload, VNET_BYTES};
 use ring::{Frame, Layout, Ring};
 use tx::Tx;
 
-/// Received bytes after which a burst ends. Packets behind a burst wait until the whole burst is processed.
+/// Received bytes after which a burst ends. Packets that follow a burst wait until all of it is processed.
 const BURST_BYTES: usize = 256 << 10;
 
-/// Buffer size for a merged frame and the kernel's offload header in front of it.
+/// Buffer size for a merged frame and the kernel's offload header before it.
 const MERGED_BYTES: usize = VNET_BYTES + 18 + 65_536;
 
 /// Queue size for merged frames: the same as the ring's default.
@@ -63,22 +63,22 @@ const MERGED_QUEUE_BYTES: usize = 8 << 20;
 /// How to set up a [`PacketDriver`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketConfig {
-    /// Name of the device. `None`, the default: the device that has the address of `bind`.
+    /// Name of the device. With `None` (the default), the device that has the address of `bind` is used.
     pub interface: Option<String>,
-    /// Address to receive at and send from, one of the device's. If it is unspecified (the default), the
-    /// device's first address of this IP version is used. Port 0 means any free UDP port; directly over IP
-    /// the port is ignored.
+    /// Address to receive at and send from; it must be one of the device's addresses. If it is unspecified
+    /// (the default), the device's first address of this IP version is used. Port 0 means any free UDP port;
+    /// directly over IP the port is ignored.
     pub bind: SocketAddr,
-    /// Whether packets travel in UDP (the default) or directly in IP (protocol 146).
+    /// Whether packets are sent over UDP (the default) or directly over IP (protocol 146).
     pub carrier: Carrier,
-    /// Memory for received frames in bytes, per driver of a group. The default is 8 MiB: 4,096 frames at an
-    /// MTU of 1500. Unscheduled bytes arrive without a grant; this holds about 60 KB from each of 64 peers at
-    /// once, with half as much again to spare. A ring of 1 MiB, which fits the processor's caches, shortens
-    /// round trips by a twentieth.
+    /// Memory for received frames in bytes, for each driver of a group. The default is 8 MiB: 4,096 frames at
+    /// an MTU of 1500. Unscheduled bytes arrive without a grant. The default holds about 60 KB from each of
+    /// 64 peers at once, with half as much again to spare. A ring of 1 MiB, which fits the processor's
+    /// caches, shortens round trips by 5 %.
     pub ring_bytes: usize,
     /// Cap on [`Driver::max_packet`] in bytes for any path; none by default.
     pub max_packet_bytes: usize,
-    /// Send buffer to request in bytes; the default and its reason are those of
+    /// Send buffer to request in bytes. For the default and its reason, see
     /// [`UdpConfig`](crate::udp::UdpConfig::send_buffer_bytes).
     pub send_buffer_bytes: usize,
     /// Whether to bypass the device's queueing discipline (PACKET_QDISC_BYPASS). False by default: the
@@ -88,7 +88,7 @@ pub struct PacketConfig {
     /// Whether the kernel segments runs of UDP packets to one peer, as with
     /// [`UdpConfig::segmentation`](crate::udp::UdpConfig::segmentation). True by default: if the kernel does
     /// not support such frames (before 6.2), the driver continues without them. Set it to false if a peer at
-    /// the other end of a veth receives by XDP in generic mode, which cannot distinguish such frames.
+    /// the other end of a veth receives by XDP in generic mode, which cannot recognize such frames.
     pub segmentation: bool,
 }
 
@@ -123,7 +123,7 @@ pub struct PacketDriver {
     /// When the receiving socket's error was last read.
     asked_ms: u64,
     stats: DriverStats,
-    /// Frames dropped for lack of room. Accumulated here because the kernel resets its count when it is read.
+    /// Frames dropped for lack of room. Accumulated here because reading the kernel's count resets it.
     queue_drops: Cell<u64>,
 }
 
@@ -149,9 +149,9 @@ impl PacketDriver {
         PacketDriver::with(config, device, socket)
     }
 
-    /// Like [`PacketDriver::open`], for `count` drivers (at least 1) at one address and port, each with a
-    /// ring of its own. The kernel puts a frame into the ring numbered (lower 32 bits of the RPC ID / 2)
-    /// modulo `count`. Requires Linux 4.13.
+    /// Like [`PacketDriver::open`], for `count` drivers (at least 1) at one address and port, each with its
+    /// own ring. The kernel puts a frame into the ring numbered (lower 32 bits of the RPC ID / 2) modulo
+    /// `count`. Requires Linux 4.13.
     ///
     /// # Errors
     /// See [`LinkError`].
@@ -165,7 +165,7 @@ impl PacketDriver {
         let mut group = Vec::with_capacity(count as usize);
         for device in std::iter::once(first).chain(others) {
             let socket = open_socket(&device)?;
-            // Until the kernel selects among the sockets, each would receive every frame.
+            // Until the kernel distributes frames among the sockets, each would receive every frame.
             classic::attach(&socket, Purpose::Filter, &DROP_ALL)
                 .map_err(failed(&device, "setting its filter"))?;
             group.push(PacketDriver::with(config, device, socket)?);
@@ -178,7 +178,7 @@ impl PacketDriver {
         Ok(group)
     }
 
-    /// Makes a driver that receives through this socket, which is not bound yet.
+    /// Creates a driver that receives through this socket, which is not bound yet.
     fn with(config: &PacketConfig, device: Device, socket: Socket) -> Result<PacketDriver, LinkError> {
         let fail = |step| failed(&device, step);
         let layout = Layout::new(device.mtu(), config.ring_bytes);
@@ -218,7 +218,7 @@ impl PacketDriver {
         })
     }
 
-    /// Returns whether packets travel in UDP or directly in IP.
+    /// Returns whether packets are sent over UDP or directly over IP.
     #[must_use]
     pub fn carrier(&self) -> Carrier {
         self.device.carrier()
@@ -230,8 +230,8 @@ impl PacketDriver {
         &self.device.interface().name
     }
 
-    /// Returns the options for parsing a frame of `wire_length` bytes on the wire, of which `there` bytes are
-    /// present.
+    /// Returns the options for parsing a frame that has `wire_length` bytes on the wire and `there` bytes in
+    /// memory.
     fn view(&self, wire_length: usize, there: usize, verify: bool) -> ParseOptions {
         ParseOptions {
             carrier: self.device.carrier(),
@@ -241,7 +241,7 @@ impl PacketDriver {
         }
     }
 
-    /// Adds the packets of a frame in the ring to the burst, and returns the number of their bytes.
+    /// Adds the packets of a frame in the ring to the burst, and returns their total length in bytes.
     fn take_frame(&mut self, frame: Frame, burst: &mut RxBurst) -> usize {
         if frame.wire_length > frame.length && frame.full {
             self.ring.give_back(frame);
@@ -273,14 +273,14 @@ impl PacketDriver {
         }
     }
 
-    /// Adds the packets of a frame that was too long for the ring to the burst. Returns the number of their
+    /// Adds the packets of a frame that was too long for the ring to the burst. Returns their total length in
     /// bytes.
     fn take_merged(&mut self, burst: &mut RxBurst, time_ns: u64) -> usize {
         let first = burst.end();
         let room = &mut burst.memory_mut()[first..];
         let mut receive = || {
             self.stats.receive_calls += 1;
-            // SAFETY: the descriptor is open, and the kernel writes at most as many bytes as there are.
+            // SAFETY: the descriptor is open, and the kernel writes at most as many bytes as the buffer has.
             let length = unsafe {
                 libc::recv(
                     self.socket.as_raw_fd(),
@@ -291,8 +291,8 @@ impl PacketDriver {
             };
             usize::try_from(length).ok()
         };
-        // The first call may return an error of the device. If the frame is not read now, the next read would
-        // return it in place of its own frame.
+        // The first call may return a pending error of the device instead. Then try again: if this frame
+        // stays in the queue, the next read returns it in place of its own frame.
         let Some(length) = receive().or_else(&mut receive) else {
             self.stats.truncated += 1;
             return 0;
@@ -329,7 +329,7 @@ impl PacketDriver {
 
     fn count_no_packet(&mut self, why: ParseError) {
         match why {
-            // The filter passes no such frames, but it may change together with the address.
+            // The filter drops such frames, but it may be changing together with the address.
             ParseError::Foreign => (),
             ParseError::Damaged => self.stats.damaged += 1,
         }
@@ -343,8 +343,8 @@ impl PacketDriver {
         }
         self.asked_ms = now_ms;
         let error = option::get(self.socket.as_fd(), libc::SOL_SOCKET, libc::SO_ERROR)?;
-        // The sending socket has the same errors pending; unless read here, they would be returned for its
-        // next packet.
+        // The sending socket has the same errors pending. If they were not read here, sending its next packet
+        // would return them.
         let _ = option::get(self.tx.fd(), libc::SOL_SOCKET, libc::SO_ERROR);
         self.device.refresh(now_ms, error != 0)
     }
@@ -383,7 +383,7 @@ impl Driver for PacketDriver {
         self.stats.bytes_in += bytes as u64;
         if burst.is_empty() {
             if !is_drained {
-                // The frames read were for other receivers.
+                // The frames that were read were for other receivers.
                 burst.note_more();
             }
             self.look_for_errors(coarse_ms())?;
@@ -456,7 +456,7 @@ impl Driver for PacketDriver {
     }
 }
 
-/// Returns a closure that makes the error for a failed step of opening a driver.
+/// Returns a closure that creates the error for a step that failed while opening a driver.
 fn failed(device: &Device, step: &'static str) -> impl FnOnce(io::Error) -> LinkError + use<> {
     let name = device.interface().name.clone();
     move |source| LinkError::System { name, step, source }
@@ -493,14 +493,14 @@ pub(crate) fn new_drops(socket: &Socket) -> u64 {
     if result == 0 { stats.tp_drops.into() } else { 0 }
 }
 
-/// Prepares the receiving socket, which is not bound yet and receives nothing.
+/// Configures the receiving socket, which is not bound yet and receives nothing.
 fn set_up(socket: &Socket) -> io::Result<()> {
     let set = |name, value| option::set(socket.as_fd(), libc::SOL_PACKET, name, value);
     set(libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V2 as libc::c_int)?;
-    // Without the offload header, a frame of several datagrams cannot be segmented.
+    // Without the offload header, a frame that contains several datagrams cannot be segmented.
     set(libc::PACKET_VNET_HDR, 1)?;
-    // The filter passes no outgoing frames, but sending costs less if the kernel need not run the filter.
-    // Requires Linux 4.20.
+    // The filter drops outgoing frames anyway, but sending costs less if the kernel does not have to run the
+    // filter. Requires Linux 4.20.
     let _ = set(libc::PACKET_IGNORE_OUTGOING, 1);
     // Frames too long for the ring go to the socket's queue.
     set(libc::PACKET_COPY_THRESH, 1)?;
@@ -511,7 +511,7 @@ fn set_up(socket: &Socket) -> io::Result<()> {
     Ok(())
 }
 
-/// Prepares the sending socket and returns its buffer size. The socket has no protocol, so it receives
+/// Configures the sending socket and returns its buffer size. The socket has no protocol, so it receives
 /// nothing.
 fn set_up_sending(socket: &Socket, config: &PacketConfig) -> io::Result<usize> {
     let fd = socket.as_fd();
@@ -528,14 +528,14 @@ fn set_up_sending(socket: &Socket, config: &PacketConfig) -> io::Result<usize> {
     Ok(option::get(fd, libc::SOL_SOCKET, libc::SO_SNDBUF)? as usize / 2)
 }
 
-/// Sets which frames the socket receives.
+/// Selects which frames the socket receives.
 fn attach(socket: &Socket, device: &Device, filter: Option<&ReceiveFilter>) -> io::Result<()> {
     let program = program::build(device.carrier(), device.local(), filter);
     classic::attach(socket, Purpose::Filter, &program)
 }
 
-/// Binds a packet socket to a device, to receive frames of this EtherType. ETH_P_ALL receives all types, and
-/// 0 none.
+/// Binds a packet socket to a device, to receive frames of this EtherType. ETH_P_ALL selects all types, and 0
+/// none.
 ///
 /// Sockets for all types receive a frame before the kernel's IP stack does, and sockets for one type after
 /// it. With one type, a frame would arrive later by the time the stack takes, a third of a round trip, and
@@ -547,7 +547,7 @@ pub(crate) fn bind(socket: &Socket, interface: u32, ether_type: libc::c_int) -> 
     address.sll_protocol = (ether_type as u16).to_be();
     address.sll_ifindex = interface as libc::c_int;
     let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-    // SAFETY: the descriptor is open, and the kernel reads as many bytes of the address as it has.
+    // SAFETY: the descriptor is open, and the kernel reads exactly the bytes of the address.
     let result = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -1,5 +1,5 @@
-//! The header in front of a frame (`virtio_net_hdr`): work left to do on the frame, and the datagrams to
-//! segment it into.
+//! The header before a frame (`virtio_net_hdr`), which describes the work left to do on the frame, and the
+//! datagrams into which to segment it.
 
 /// Bytes of the header.
 pub(super) const VNET_BYTES: usize = 10;

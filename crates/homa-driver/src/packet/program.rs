@@ -1,10 +1,10 @@
 //! A classic BPF program that selects the frames for the ring.
 //!
 //! The program sees a frame from its Ethernet header on, without a VLAN tag: the kernel removes the tag and
-//! keeps it as metadata. The program passes frames addressed to this host, not those of other hosts or our
-//! own. Frames of a VLAN are dropped, since a VLAN is a different device. The frames must be unfragmented, of
-//! our protocol, to our address, and over UDP to our port. Other frames are left to the kernel's own stack,
-//! which sees every frame anyway.
+//! keeps it as metadata. The program passes frames addressed to this host, but not frames for other hosts or
+//! frames sent by this host. Frames of a VLAN are dropped, since a VLAN is a separate device. The frames must
+//! be unfragmented, of our protocol, to our address, and over UDP to our port. All other frames are dropped
+//! here; the kernel's own stack sees every frame anyway.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -22,12 +22,12 @@ const IP_AT: u32 = ETHERNET_BYTES as u32;
 /// The packet type of frames addressed to this host (PACKET_HOST).
 const FOR_US: u32 = 0;
 const FRAGMENT_BITS: u32 = 0x3fff;
-/// Bits of a VLAN tag that identify the VLAN; 0 means none.
+/// Bits of a VLAN tag that identify the VLAN; 0 means that there is none.
 const VLAN_BITS: u32 = 0xfff;
-/// More bytes than the longest frame has.
+/// Longer than any frame.
 const WHOLE: u32 = 0x4_0000;
 
-/// Continues if the loaded number is `k`; drops the frame otherwise.
+/// Returns code that continues if the loaded number is `k`, and drops the frame otherwise.
 fn require_equal(k: u32) -> [Instruction; 2] {
     [Instruction { code: IF_EQUAL, if_true: 1, if_false: 0, k }, plain(RETURN_NUMBER, 0)]
 }
@@ -38,7 +38,7 @@ pub(super) fn build(carrier: Carrier, local: SocketAddr, filter: Option<&Receive
     let kind_at = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32;
     let vlan_at = (libc::SKF_AD_OFF + libc::SKF_AD_VLAN_TAG) as u32;
     let ether_type = if local.is_ipv4() { libc::ETH_P_IP } else { libc::ETH_P_IPV6 };
-    // The socket receives all frames of the device, so first check what most foreign frames differ in.
+    // The socket receives all frames of the device, so first check what differs in most foreign frames.
     let mut program = vec![plain(LOAD_HALF, IP_AT - 2)];
     program.extend(require_equal(ether_type as u32));
     program.push(plain(LOAD_BYTE, kind_at));
@@ -72,14 +72,14 @@ pub(super) fn build(carrier: Carrier, local: SocketAddr, filter: Option<&Receive
             program.extend(require_equal(local.port().into()));
         }
         (Carrier::Ip, Some(filter)) => {
-            // The program that selects by Homa port expects X to be the offset of the Homa packet.
+            // The program that selects by Homa port expects the offset of the Homa packet in X.
             program.push(plain(A_FROM_X, 0));
             program.push(plain(ADD_NUMBER, IP_AT));
             program.push(plain(X_FROM_A, 0));
             if let Some(program) = program::choose_by_port(program.clone(), filter) {
                 return program;
             }
-            // The program is too long: pass every packet; the receiver checks the ports itself.
+            // The program is too long: pass every packet, and let the receiver check the ports itself.
         }
         (Carrier::Ip, None) => (),
     }

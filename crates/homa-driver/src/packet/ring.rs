@@ -1,8 +1,8 @@
 //! The ring of received frames: memory in which the kernel writes frames and this process reads them.
 //!
-//! The kernel owns a frame while the frame's status is zero. This process owns it from when the kernel sets
-//! `TP_STATUS_USER` until it writes zero. A frame held by a burst is marked, so that the ring does not
-//! mistake it for a new one when it wraps around.
+//! The kernel owns a frame while the frame's status is zero. This process owns it from the time the kernel
+//! sets `TP_STATUS_USER` until this process writes zero. A frame held by a burst is marked, so that the ring
+//! does not mistake it for a new one when it wraps around.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -21,10 +21,12 @@ const ROOM_BEFORE_IP: usize = {
     (header + 16).next_multiple_of(16) + VNET_BYTES
 };
 
-/// Frame lengths are multiples of this: two frames per page, and whole cache lines.
+/// Frame lengths are multiples of this: a page contains two frames, and each frame contains whole cache
+/// lines.
 const FRAME_GRAIN: usize = 2_048;
 
-/// Memory is allocated in blocks of whole frames and whole pages, of this length unless frames are longer.
+/// Memory is allocated in blocks that contain whole frames and whole pages. A block has this length unless
+/// frames are longer.
 const BLOCK_BYTES: usize = 64 << 10;
 
 /// Marks a frame owned by this process and held by a burst, in a status bit that the kernel does not use.
@@ -39,8 +41,8 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Computes the layout for packets of a device of this MTU, in about `ring_bytes` of memory: at least one
-    /// block.
+    /// Computes the layout for packets of a device with this MTU, in about `ring_bytes` of memory, but at
+    /// least one block.
     pub(crate) fn new(mtu: usize, ring_bytes: usize) -> Layout {
         let frame_bytes = (ROOM_BEFORE_IP + mtu).next_multiple_of(FRAME_GRAIN);
         let block_bytes = frame_bytes.max(BLOCK_BYTES).next_multiple_of(4_096);
@@ -102,7 +104,7 @@ unsafe impl FrameSource for Mapping {
         self.memory
     }
 
-    // No frame may be kept: the kernel uses the frames in order, and waits for the next one.
+    // No frame may be kept: the kernel uses the frames in order, and waits until the next one is free.
 
     fn release(&self, frames: &[u32]) {
         for &frame in frames {
@@ -122,7 +124,7 @@ pub(crate) struct Frame {
     pub(crate) length: usize,
     /// Length of the frame on the wire.
     pub(crate) wire_length: usize,
-    /// Whether bytes are missing because the frame is too small, as opposed to truncated by the filter.
+    /// Whether bytes are missing because the frame is too small, rather than because the filter truncated it.
     pub(crate) full: bool,
     /// When the kernel or the device received the frame, in nanoseconds of the real-time clock.
     pub(crate) time_ns: u64,
@@ -132,7 +134,7 @@ pub(crate) struct Frame {
 #[derive(Debug)]
 pub(crate) struct Ring {
     mapping: Arc<Mapping>,
-    /// The frame that the kernel fills next.
+    /// Index of the frame that the kernel fills next.
     next: usize,
 }
 
@@ -191,8 +193,8 @@ impl Ring {
         self.mapping.layout.bytes()
     }
 
-    /// Takes the next frame that the kernel has filled. This process owns the frame until it is lent or given
-    /// back.
+    /// Takes the next frame that the kernel has filled. This process owns the frame until it is lent or
+    /// returned.
     pub(crate) fn take(&mut self) -> Option<Frame> {
         let number = self.next;
         let status = self.mapping.status(number).load(Ordering::Acquire);
@@ -222,17 +224,17 @@ impl Ring {
     /// Returns the bytes of a taken frame, from its Ethernet header on.
     pub(crate) fn bytes_of(&self, frame: &Frame) -> &[u8] {
         // SAFETY: `take` checked that the range is within the frame, which this process owns until it is
-        // returned. `give_back` and `lend` consume the `Frame`, and are called after the last use of these
-        // bytes.
+        // returned. `give_back` and `lend` consume the `Frame`, and are only called after the last use of
+        // these bytes.
         unsafe { std::slice::from_raw_parts(self.at(frame.start), frame.length) }
     }
 
-    /// Returns the kernel's offload header, which lies in front of the Ethernet header.
+    /// Returns the kernel's offload header, which precedes the Ethernet header.
     pub(super) fn offload_of(&self, frame: &Frame) -> Offload {
         let mut bytes = [0; VNET_BYTES];
         let first = frame.start.saturating_sub(VNET_BYTES);
-        // SAFETY: the offload header lies within the frame, in front of the Ethernet header, because the
-        // kernel's own header is longer.
+        // SAFETY: the offload header is within the frame, before the Ethernet header, because the kernel's
+        // own header is longer.
         bytes.copy_from_slice(unsafe { std::slice::from_raw_parts(self.at(first), VNET_BYTES) });
         Offload::read(&bytes)
     }
@@ -259,8 +261,8 @@ impl Ring {
     ) {
         assert!(offset + length <= frame.length);
         self.mapping.status(frame.number as usize).store(frame.status | HELD, Ordering::Relaxed);
-        // SAFETY: this process owns the frame, which passes to the burst with this `Frame`; the range is
-        // within the frame.
+        // SAFETY: this process owns the frame, and this `Frame` transfers ownership to the burst; the range
+        // is within the frame.
         unsafe { burst.lend(&self.mapping, frame.number, from, (frame.start + offset, length), segment) };
     }
 }
@@ -304,8 +306,7 @@ mod tests {
         Ring { mapping: Arc::new(Mapping { memory, layout }), next: 0 }
     }
 
-    /// Does what the kernel does for an arriving frame: writes the frame to its slot, and then sets the
-    /// status.
+    /// Acts as the kernel does when a frame arrives: writes the frame to its slot, and then sets the status.
     fn kernel_gives(ring: &Ring, number: usize, bytes: &[u8], length: usize) {
         let mapping = &ring.mapping;
         assert_eq!(mapping.status(number).load(Ordering::Acquire), 0, "the frame is the kernel's");

@@ -1,14 +1,14 @@
-//! Sending: several frames per system call, and runs of packets that share one frame, which the kernel
-//! segments late.
+//! Sends several frames per system call. A run of packets may share one frame, which the kernel segments
+//! late.
 //!
-//! In front of each frame is a header that describes the work left to the kernel (PACKET_VNET_HDR). A frame
-//! of several UDP datagrams is segmented by the device or just above it. If the other end of a veth accepts
-//! the frame whole, it is never segmented. All packets in a frame share most of its cost. In the same way,
-//! the UDP checksum is left to the kernel, which computes it or has the device compute it.
+//! A header that describes the work left to the kernel (PACKET_VNET_HDR) precedes each frame. A frame that
+//! contains several UDP datagrams is segmented by the device or just above it. If the other end of a veth
+//! accepts the frame whole, it is never segmented. All packets in a frame share most of its cost. In the same
+//! way, the UDP checksum is left to the kernel, which computes it or has the device compute it.
 //!
 //! A transmit ring in mapped memory (PACKET_TX_RING) was measured and rejected: a round trip took a sixth
-//! longer, and throughput in bursts of 32 packets was a third lower. It needs the same system call, and
-//! builds a buffer of several pages instead of one piece.
+//! longer, and throughput in bursts of 32 packets was a third lower. It needs the same system call, and its
+//! packets become kernel buffers of several pages instead of one piece.
 
 use std::io;
 use std::mem;
@@ -25,12 +25,13 @@ use crate::socket::{MAX_SEGMENTED_BYTES, SentTimes, run_length};
 
 /// Maximum number of packets considered for one system call.
 const TX_PACKETS: usize = 64;
-/// Maximum number of bytes that we put in front of packets.
+/// Maximum number of bytes that we put before a packet.
 const FRONT_BYTES: usize = VNET_BYTES + HEADERS_MAX;
-/// Packets up to this length are copied to after their headers. For the kernel, another part takes longer
-/// than the copy.
+/// Packets up to this length are copied to just after their headers. The kernel takes longer to handle
+/// another part than the copy takes.
 const JOINED_BYTES: usize = 512;
-/// A lone packet is copied up to this length, since a frame in one piece needs no structure that lists parts.
+/// A lone packet is copied up to this length, since a contiguous frame needs no structure that lists its
+/// parts.
 const JOINED_ALONE_BYTES: usize = 2_048;
 const AREA_BYTES: usize = TX_PACKETS * (FRONT_BYTES + JOINED_BYTES) + JOINED_ALONE_BYTES;
 /// One header part per frame, plus header and payload of each packet.
@@ -42,30 +43,30 @@ pub(super) struct Tx {
     socket: Socket,
     /// Whether runs of packets may share a frame.
     segment: bool,
-    /// The beginnings of all frames, consecutively.
+    /// The leading bytes of all frames, one after another.
     area: Box<[u8; AREA_BYTES]>,
     parts: Box<[libc::iovec; PARTS]>,
     messages: Box<[libc::mmsghdr; TX_PACKETS]>,
-    /// Packets in each frame.
+    /// Number of packets in each frame.
     packets: [u8; TX_PACKETS],
     times: SentTimes,
 }
 
-// SAFETY: the raw pointers inside point into the boxes of this structure or are stale. Only methods with
-// exclusive access use them, after setting them.
+// SAFETY: the raw pointers inside point into the boxes of this structure or are stale. They are used only by
+// methods that have exclusive access and set them first.
 unsafe impl Send for Tx {}
 
 /// The result of [`Tx::fill`].
 struct FilledRun {
     frames: usize,
-    /// Why no frame was made for the packet after these frames.
+    /// Why no frame was created for the packet after these frames.
     ended: Option<FramingError>,
 }
 
 /// Meaning of an error returned by the kernel.
 enum SendRefusal {
     Again,
-    /// There is no room now.
+    /// There is currently no room.
     Full,
     /// The kernel does not support the requested processing of the frame.
     Foreign,
@@ -92,8 +93,8 @@ fn verdict(error: &io::Error) -> SendRefusal {
 }
 
 impl Tx {
-    /// Prepares sending through `socket`, a packet socket with PACKET_VNET_HDR that is bound to its device
-    /// and receives nothing. `segment`: whether several packets may share a frame.
+    /// Prepares for sending through `socket`, a packet socket with PACKET_VNET_HDR that is bound to its
+    /// device and receives nothing. `segment` is whether several packets may share a frame.
     pub(super) fn new(socket: Socket, segment: bool) -> Tx {
         let part = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         // SAFETY: all-zero bytes are a valid value of the structure: null pointers and zero lengths.
@@ -161,7 +162,7 @@ impl Tx {
                         }
                         SendRefusal::Broken if taken == 0 => return Err(error),
                         SendRefusal::Broken => break,
-                        // Linux before 6.2 does not support frames of several datagrams.
+                        // Linux before 6.2 does not support frames that contain several datagrams.
                         SendRefusal::Foreign if self.packets[0] > 1 => {
                             self.segment = false;
                             continue;
@@ -205,7 +206,7 @@ impl Tx {
             let run = if segment { run_length(&packets[next..], MAX_SEGMENTED_BYTES) } else { 1 };
             if run > 1 && first.len() > JOINED_BYTES {
                 // The kernel checks a lone packet against the device's MTU, but not the packets of a run. If
-                // the device is gone, the check below reports that.
+                // the device is gone, the lookup below reports that.
                 let _ = device.refresh(now_ms, true);
             }
             let headers = match device.headers(first, now_ms) {
@@ -236,7 +237,7 @@ impl Tx {
                     part += 1;
                 }
             }
-            // Split off so that no later borrow of the rest includes the bytes that the part points to.
+            // Split the part off, so that no later borrow of the rest includes its bytes.
             let (piece, rest) = area.split_at_mut(end);
             free = rest;
             self.parts[first_part] = part_of(piece);
@@ -256,13 +257,13 @@ impl Tx {
         let fd = self.socket.as_raw_fd();
         if frames == 1 && self.messages[0].msg_hdr.msg_iovlen == 1 {
             let piece = self.parts[0];
-            // SAFETY: the descriptor is open, and the kernel reads the piece, which `fill` has just set to a
-            // part of the area.
+            // SAFETY: the descriptor is open, and the kernel reads the part, which `fill` has just pointed
+            // into the area.
             let sent = unsafe { libc::send(fd, piece.iov_base, piece.iov_len, libc::MSG_DONTWAIT) };
             return if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(1) };
         }
         // SAFETY: the descriptor is open. The first `frames` headers point to parts that were just filled,
-        // and have no names and controls. The parts lie in boxes that are neither moved nor written until the
+        // and have no names or controls. The parts lie in boxes that are neither moved nor written until the
         // call returns. They point to the area in such a box and to the packets' bytes, which the kernel only
         // reads.
         let sent = unsafe {

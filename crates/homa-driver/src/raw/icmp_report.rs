@@ -1,5 +1,5 @@
-//! ICMP port unreachable for packets to Homa ports without a host. Linux Homa sends these reports, and its
-//! clients end an RPC on them at once instead of waiting for its timeout.
+//! Sends ICMP port unreachable for packets to Homa ports without a host. Linux Homa sends these reports, and
+//! its clients end an RPC when they receive one, instead of waiting for its timeout.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -11,12 +11,12 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use crate::carrier::{Carrier, LINUX_UDP_PORT, PROTOCOL_HOMA};
 use crate::socket::source_for;
 
-/// Maximum number of reports per second. A client whose report is dropped by this limit waits for its
+/// Maximum number of reports per second. A client whose report is suppressed by this limit waits for its
 /// timeout. Linux itself sends one host at most one report per second after the first six. When a server
 /// restarts, requests to a wrong port come from many clients at once, one from each.
 const REPORTS_PER_SECOND: u32 = 100;
 
-/// Maximum number of reports sent at once.
+/// Maximum number of reports in a burst.
 const REPORTS_AT_ONCE: u32 = 20;
 
 const PROTOCOL_UDP: u8 = 17;
@@ -24,7 +24,7 @@ const PROTOCOL_UDP: u8 = 17;
 /// Bytes of a UDP header.
 const UDP_BYTES: usize = 8;
 
-/// Bytes of the refused packet that a report quotes: its common header, which has the ports and the RPC's id.
+/// Bytes of the refused packet that a report quotes: its common header, which has the ports and the RPC's ID.
 const QUOTED_BYTES: usize = 28;
 
 /// Sends the reports of one driver.
@@ -33,7 +33,7 @@ pub(crate) struct IcmpReporter {
     carrier: Carrier,
     local: IpAddr,
     sockets: [Option<Socket>; 2],
-    /// Reports that may be sent now, and the time since when more accrue.
+    /// Number of reports that may be sent now, and the time since which more accrue.
     left: u32,
     since: Instant,
 }
@@ -43,14 +43,15 @@ impl IcmpReporter {
         IcmpReporter { carrier, local, sockets: [None, None], left: REPORTS_AT_ONCE, since: Instant::now() }
     }
 
-    /// Reports to `peer` that its packet's port has no host. A report that cannot be sent counts as lost.
+    /// Reports to `peer` that its packet's port has no host. Reports that cannot be sent are dropped
+    /// silently.
     pub(crate) fn refuse(&mut self, peer: SocketAddr, packet: &[u8]) {
         if !self.may_send(Instant::now()) {
             return;
         }
         let quoted = &packet[..packet.len().min(QUOTED_BYTES)];
-        // The report quotes the packet as the peer has sent it, to our address as the peer knows it. If bound
-        // to all addresses, ours is most likely the source address of packets to the peer.
+        // The report quotes the packet as the peer sent it, to our address as the peer knows it. If bound to
+        // all addresses, ours is most likely the source address of packets to the peer.
         let local = match self.local {
             local if local.is_unspecified() => source_for(peer),
             local => Some(local),
@@ -72,7 +73,7 @@ impl IcmpReporter {
         }
     }
 
-    /// Uses up one of the reports that may be sent now, if there is one.
+    /// Uses up one of the reports that may be sent now, and returns whether there was one.
     fn may_send(&mut self, now: Instant) -> bool {
         let each = Duration::from_secs(1) / REPORTS_PER_SECOND;
         let more = now.saturating_duration_since(self.since).as_nanos() / each.as_nanos();
@@ -87,14 +88,14 @@ impl IcmpReporter {
     }
 }
 
-/// Opens a socket for ICMP to this peer that receives nothing.
+/// Opens a socket for sending ICMP to this peer, which receives nothing.
 fn open(peer: SocketAddr, local: IpAddr) -> std::io::Result<Socket> {
     let protocol = if peer.is_ipv4() { Protocol::ICMPV4 } else { Protocol::ICMPV6 };
     let kind = Type::RAW.nonblocking().cloexec();
     let socket = Socket::new(Domain::for_address(peer), kind, Some(protocol))?;
     classic::attach(&socket, Purpose::Filter, &DROP_ALL)?;
     if !local.is_unspecified() && local.is_ipv4() == peer.is_ipv4() {
-        // The scope of a link-local address is that of the peer's address.
+        // A link-local address has the same scope as the peer's address.
         let mut bind = peer;
         bind.set_ip(local);
         bind.set_port(0);
@@ -103,8 +104,9 @@ fn open(peer: SocketAddr, local: IpAddr) -> std::io::Result<Socket> {
     Ok(socket)
 }
 
-/// Destination unreachable, port unreachable (RFC 792, RFC 4443), for a packet of `length` bytes that begins
-/// with `quoted`. `ports` are those of the UDP header in front of it, if there is one.
+/// Builds a destination unreachable, port unreachable report (RFC 792, RFC 4443) for a packet of `length`
+/// bytes that begins with `quoted`. `ports` are the ports in the UDP header before the packet, if there is
+/// one.
 fn report(ip: IpAddresses, ports: Option<[u16; 2]>, length: usize, quoted: &[u8]) -> Vec<u8> {
     let [kind, code] = match ip {
         IpAddresses::V4(..) => [3, 3],
@@ -116,12 +118,12 @@ fn report(ip: IpAddresses, ports: Option<[u16; 2]>, length: usize, quoted: &[u8]
         Some(ports) => {
             let length = length + UDP_BYTES;
             ip.append_header(&mut report, 0, PROTOCOL_UDP, length);
-            // The sum over the whole packet is not known; nobody checks that of a quoted packet.
+            // The checksum of the whole packet is unknown, but nobody verifies it in a quoted packet.
             report.extend([ports[0], ports[1], length as u16, 0].into_iter().flat_map(u16::to_be_bytes));
         }
     }
     report.extend_from_slice(quoted);
-    // The kernel fills in the checksum of ICMPv6, which covers addresses that only the kernel knows.
+    // The kernel computes the checksum of ICMPv6, which covers addresses that only the kernel knows.
     if let IpAddresses::V4(..) = ip {
         let checksum = fold(sum(0, &report));
         report[2..4].copy_from_slice(&checksum.to_be_bytes());

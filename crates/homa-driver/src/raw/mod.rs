@@ -1,18 +1,19 @@
-//! Homa packets in IP itself, as Linux Homa sends them: IP protocol 146, IPv4 and IPv6 (WIRE-19). Opening a
+//! Homa packets directly in IP, as Linux Homa sends them: IP protocol 146, IPv4 and IPv6 (WIRE-19). Opening a
 //! driver requires the capability CAP_NET_RAW.
 //!
-//! A peer is a host's address, and the port of such an address is 0: the Homa ports are in the packets. All
+//! A peer is identified by a host's address, whose port is always 0: the Homa ports are in the packets. All
 //! processes that share an address receive its packets; a filter in the kernel passes each process its own
-//! ([`Driver::set_receive_filter`]). While any process has such a socket open, the kernel does not report the
-//! protocol as unreachable; without such a socket it does.
+//! packets ([`Driver::set_receive_filter`]). While any process has such a socket open, the kernel does not
+//! report the protocol as unreachable; otherwise it does.
 //!
-//! A host bound to an address uses that address's IP version. A host bound to `[::]` uses both, with a socket
-//! for each, since `[::]` means both over UDP as well. A host bound to `0.0.0.0` uses IPv4.
+//! A host bound to an address uses that address's IP version. A host bound to `[::]` uses both versions, with
+//! a socket for each, because `[::]` means both versions over UDP as well. A host bound to `0.0.0.0` uses
+//! IPv4.
 //!
-//! Packets are never fragmented, and each travels alone: raw sockets have no segmentation offload, so a burst
-//! is a `sendmmsg`. Packets that the kernel's own offload has merged and nothing has divided are divided here
-//! (WIRE-20). Homa that Linux hides in TCP (`hijack_tcp`) arrives as IP protocol 6 and never at these
-//! sockets.
+//! Packets are never fragmented, and each is sent separately: raw sockets have no segmentation offload, so a
+//! burst is sent by `sendmmsg`. Packets that the kernel's receive offload has merged, and that nothing has
+//! split since, are split here (WIRE-20). Homa packets that Linux disguises as TCP (`hijack_tcp`) arrive as
+//! IP protocol 6 and never at these sockets.
 
 pub(crate) mod icmp_report;
 pub(crate) mod program;
@@ -31,23 +32,23 @@ use crate::socket::{LinkedSocket, SocketConfig, by_version, watch_all};
 use icmp_report::IcmpReporter;
 use program::SocketIndex;
 
-/// Largest Homa packet in bytes: 65,535 less an IPv4 header of 20, and the same for IPv6.
+/// Largest Homa packet in bytes: 65,535 minus an IPv4 header of 20. The same limit applies to IPv6.
 pub const MAX_PACKET_BYTES: usize = 65_515;
 
 /// How to set up a [`RawDriver`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawConfig {
     /// Address to receive at and send from; its port is ignored. `0.0.0.0`, the default, means all IPv4
-    /// addresses of the machine; `[::]` means all of both versions. A link-local address needs its scope, as
-    /// in `[fe80::1%2]`.
+    /// addresses of the machine; `[::]` means those of both versions. A link-local address needs its scope,
+    /// as in `[fe80::1%2]`.
     pub bind: SocketAddr,
     /// Cap on [`Driver::max_packet`] in bytes for any path; at most [`MAX_PACKET_BYTES`], which is the
     /// default. It matters only if the MTU is larger, as on loopback (65,536).
     pub max_packet_bytes: usize,
-    /// Send buffer to request in bytes; the default and its reason are those of
+    /// Send buffer to request in bytes. For the default and its reason, see
     /// [`UdpConfig`](crate::udp::UdpConfig::send_buffer_bytes).
     pub send_buffer_bytes: usize,
-    /// Receive buffer to request in bytes; the default and its reason are those of
+    /// Receive buffer to request in bytes. For the default and its reason, see
     /// [`UdpConfig`](crate::udp::UdpConfig::receive_buffer_bytes).
     pub receive_buffer_bytes: usize,
 }
@@ -66,12 +67,12 @@ impl Default for RawConfig {
 
 /// Homa over raw IP sockets, as the [module](self) describes.
 pub struct RawDriver {
-    /// A socket of the bound address's version; if the address is `[::]`, followed by one for IPv4.
+    /// A socket for the IP version of the bound address; if the address is `[::]`, followed by one for IPv4.
     sockets: Vec<LinkedSocket>,
     /// An epoll descriptor for both sockets, if there are two.
     poll: Option<OwnedFd>,
     turn: ReceiveTurn,
-    /// This driver's place in its group.
+    /// This driver's index in its group.
     index: SocketIndex,
     filter: ReceiveFilter,
     refuser: IcmpReporter,
@@ -90,7 +91,7 @@ impl RawDriver {
     /// Opens and binds the sockets.
     ///
     /// # Errors
-    /// See [`BindError`]. Buffers smaller than requested are no error: see [`Driver::buffer_sizes`].
+    /// See [`BindError`]. Buffers smaller than requested are not an error: see [`Driver::buffer_sizes`].
     pub fn bind(config: &RawConfig) -> Result<RawDriver, BindError> {
         let mut bind = config.bind;
         bind.set_port(0);
@@ -131,9 +132,9 @@ impl RawDriver {
     }
 
     /// Like [`RawDriver::bind`], for `count` drivers of one address, at least 1. A packet is received by the
-    /// driver whose number is half of the lower 32 bits of its RPC id, modulo their number. The kernel offers
-    /// each packet to all sockets, whose filters choose, so its cost for a packet grows with their number.
-    /// Each driver receives all network reports (ICMP).
+    /// driver numbered (lower 32 bits of the RPC ID / 2) modulo `count`. The kernel offers each packet to all
+    /// sockets, whose filters select, so its cost for a packet grows with their number. Each driver receives
+    /// all network reports (ICMP).
     ///
     /// # Errors
     /// See [`BindError`].
@@ -159,8 +160,8 @@ impl RawDriver {
             let ipv4 = socket.main.local_addr().is_ipv4();
             let program = program::build(filter, ipv4, self.index);
             match socket.main.attach_filter(&program) {
-                // Longer than net.core.optmem_max allows: pass every packet; the receiver checks the ports
-                // itself.
+                // The filter is longer than net.core.optmem_max allows. Pass every packet instead; the
+                // receiver checks the ports itself.
                 Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => {
                     socket.main.attach_filter(&program::pass_own(ipv4, self.index))?;
                 }
@@ -226,7 +227,7 @@ impl Driver for RawDriver {
     fn set_receive_filter(&mut self, filter: &ReceiveFilter) -> io::Result<()> {
         if let Err(error) = self.attach(filter) {
             // The first of two sockets may have the new filter. The old filter was accepted once and should
-            // be again; if it is not, packets beyond the filter do no harm.
+            // be accepted again; if it is not, packets that the filter would have dropped do no harm.
             let _ = self.attach(&self.filter);
             return Err(error);
         }

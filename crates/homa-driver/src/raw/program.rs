@@ -1,7 +1,7 @@
-//! The receive filter as a program of the kernel's classic packet filter (SO_ATTACH_FILTER).
+//! The receive filter as a classic BPF program (SO_ATTACH_FILTER).
 //!
-//! The program sees an IPv4 packet from its IP header on, options included, and an IPv6 packet from its Homa
-//! header on. Its result is the number of those bytes that the socket gets; 0 means none.
+//! The program sees an IPv4 packet from its IP header on, including options, and an IPv6 packet from its Homa
+//! header on. It returns how many of those bytes the socket gets; 0 drops the packet.
 
 use homa_bpf::classic::{
     A_FROM_X, ADD_NUMBER, IF_AT_LEAST, IF_EQUAL, INSTRUCTIONS_MAX, Instruction, JUMP, LOAD_BYTE_X,
@@ -11,42 +11,42 @@ use homa_bpf::classic::{
 
 use crate::filter::{DESTINATION_PORT_AT, ReceiveFilter};
 
-/// More bytes than any packet has.
+/// Longer than any packet.
 const WHOLE: u32 = 0x4_0000;
 
-/// Bytes of a common header: a shorter packet is no Homa packet.
+/// Length of a common header. A shorter packet is not a Homa packet.
 const COMMON_HEADER_BYTES: u32 = 28;
-/// Bytes of a DATA header.
+/// Length of a DATA header.
 const DATA_HEADER_BYTES: u32 = 56;
-/// Offset of the packet's type, one byte.
+/// Offset of the packet type, one byte.
 const TYPE_AT: u32 = 11;
-/// Offset of the client id in the ack field of DATA, eight bytes.
+/// Offset of the client ID in the ack field of DATA, eight bytes.
 const ACK_AT: u32 = 36;
 const DATA: u32 = 0x10;
-/// CUTOFFS, FREEZE and ACK: they concern the whole host, whatever their port.
+/// CUTOFFS, FREEZE and ACK, which concern the whole host regardless of their port.
 const FOR_ALL: [u32; 3] = [0x15, 0x16, 0x18];
 
 /// Offset of the lower half of `sender_id` in a Homa packet, four bytes in network order.
 pub(crate) const ID_LOW_AT: u32 = 24;
 
-/// The position of one socket among several of a host.
+/// The index of one socket among several sockets of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SocketIndex {
-    /// Below `of`.
+    /// Less than `of`.
     pub(crate) number: u32,
     pub(crate) of: u32,
 }
 
-/// The beginning of a program for packets with or without an IPv4 header. It sets X to the offset of the Homa
-/// packet and drops packets of RPCs that belong to another socket. Packets too short to have an id belong to
-/// the first socket.
+/// Returns the start of a program for packets with or without an IPv4 header. It sets X to the offset of the
+/// Homa packet and drops packets of RPCs that belong to another socket. Packets too short to have an ID
+/// belong to the first socket.
 fn begin(ipv4: bool, turn: SocketIndex) -> Vec<Instruction> {
     let mut program = vec![if ipv4 { plain(X_HEADER, 0) } else { plain(X_NUMBER, 0) }];
     if turn.of == 1 {
         return program;
     }
     let by_id = [
-        // A load beyond the end of the packet drops it.
+        // Loading beyond the end of the packet drops the packet.
         plain(LOAD_WORD_X, ID_LOW_AT),
         plain(SHIFT_RIGHT, 1),
         plain(MODULO, turn.of),
@@ -69,7 +69,7 @@ fn begin(ipv4: bool, turn: SocketIndex) -> Vec<Instruction> {
     program
 }
 
-/// The program that passes every packet that belongs to this socket.
+/// Returns the program that passes every packet that belongs to this socket.
 pub(crate) fn pass_own(ipv4: bool, turn: SocketIndex) -> Vec<Instruction> {
     let mut program = if turn.of > 1 { begin(ipv4, turn) } else { Vec::new() };
     program.push(plain(RETURN_NUMBER, WHOLE));
@@ -81,22 +81,22 @@ pub(crate) fn pass_own(ipv4: bool, turn: SocketIndex) -> Vec<Instruction> {
 enum PortAction {
     /// The socket gets all of it.
     Whole,
-    /// The port is another process's: the socket gets the header if it contains an acknowledgement.
+    /// The port belongs to another process: the socket gets the header if it contains an acknowledgement.
     Others,
 }
 
-/// The first port of a range, which ends before the next range, and the action for it.
+/// The first port of a range, and the action for the range, which ends before the next one.
 type PortRange = (u16, PortAction);
 
-/// The program for a filter. `ipv4`: packets begin with an IPv4 header; `turn`: the socket's position among
-/// several. If the ports form so many ranges that the program would be too long (some 680 ports with gaps
-/// between them), it passes every packet. The receiver then filters by [`ReceiveFilter::accepts`].
+/// Returns the program for a filter. `ipv4` is whether packets begin with an IPv4 header, and `turn` is the
+/// socket's index among several. If the ports form so many ranges that the program would be too long (about
+/// 680 ports with gaps between them), it passes every packet. The receiver then filters by
+/// [`ReceiveFilter::accepts`].
 pub(crate) fn build(filter: &ReceiveFilter, ipv4: bool, turn: SocketIndex) -> Vec<Instruction> {
     choose_by_port(begin(ipv4, turn), filter).unwrap_or_else(|| pass_own(ipv4, turn))
 }
 
-/// Continues a program that leaves the offset of the Homa packet in X. `None` if the program would be too
-/// long.
+/// Extends a program that leaves the offset of the Homa packet in X. `None` if the program would be too long.
 pub(crate) fn choose_by_port(
     mut program: Vec<Instruction>,
     filter: &ReceiveFilter,
@@ -142,10 +142,10 @@ pub(crate) fn choose_by_port(
     Some(program)
 }
 
-/// All ports in ascending ranges of one action each, starting at port 0.
+/// Returns all ports as ascending ranges with one action each, starting at port 0.
 fn port_ranges(filter: &ReceiveFilter) -> Vec<PortRange> {
     let (ports, rest, listed) = match filter.others() {
-        // Everything except the ports of other processes; our own ports always.
+        // Everything except the ports of other processes, but our own ports in any case.
         Some(others) => (others, PortAction::Whole, PortAction::Others),
         None => (filter.ports(), PortAction::Others, PortAction::Whole),
     };
@@ -153,7 +153,7 @@ fn port_ranges(filter: &ReceiveFilter) -> Vec<PortRange> {
     let mut stretches = vec![(0, rest)];
     for &port in ports.iter().filter(|port| own(port)) {
         match stretches.last_mut() {
-            // The previous range ended where this one begins.
+            // The previous range ended just before this one.
             Some(last) if last.0 == port => last.1 = listed,
             _ => stretches.push((port, listed)),
         }
@@ -165,8 +165,8 @@ fn port_ranges(filter: &ReceiveFilter) -> Vec<PortRange> {
     stretches
 }
 
-/// Appends a binary search of A among the ranges that ends in a jump for the action. The jumps are noted in
-/// `leaves`; their targets follow the whole search.
+/// Appends a binary search for A among the ranges. Each path ends in a jump for the action. The jumps are
+/// recorded in `leaves`; their targets follow the whole search.
 fn choose(stretches: &[PortRange], program: &mut Vec<Instruction>, leaves: &mut Vec<(usize, PortAction)>) {
     if let [(_, class)] = stretches {
         leaves.push((program.len(), *class));

@@ -26,7 +26,7 @@ impl RawAddress {
     pub(crate) const BYTES: libc::socklen_t = size_of::<RawAddress>() as libc::socklen_t;
 
     pub(crate) fn empty() -> RawAddress {
-        // SAFETY: all-zero bytes are a valid value of every field of the union, which holds only integers.
+        // SAFETY: all-zero bytes are a valid value of every field of the union, which contains only integers.
         unsafe { std::mem::zeroed() }
     }
 
@@ -65,7 +65,7 @@ impl RawAddress {
     }
 
     /// Returns the address that the kernel wrote, of `length` bytes; a mapped IPv4 address is returned as
-    /// IPv4. `None` if it is of another family, or shorter than its family requires.
+    /// IPv4. `None` if it has another address family, or is shorter than its family requires.
     pub(crate) fn get(&self, length: libc::socklen_t) -> Option<SocketAddr> {
         let length = length as usize;
         if length < size_of::<libc::sa_family_t>() {

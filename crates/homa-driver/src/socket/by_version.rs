@@ -1,4 +1,4 @@
-//! The sockets of a driver that has one for each IP version.
+//! The sockets of a driver that has one socket for each IP version.
 
 use std::borrow::{Borrow, BorrowMut};
 use std::io;
@@ -8,20 +8,20 @@ use super::linked::LinkedSocket;
 use crate::burst::RxBurst;
 use crate::driver::TxPacket;
 
-/// Returns the index of the socket that can send to an address of this version. If none can, returns the
-/// socket that counts the failure.
+/// Returns the index of the socket that can send to an address of this version. If no socket can, returns the
+/// one that counts the failure.
 pub(crate) fn socket_for<S: Borrow<LinkedSocket>>(sockets: &[S], to: IpAddr) -> usize {
     let reaches = |socket: &S| socket.borrow().main.local_addr().is_ipv4() == to.is_ipv4();
     sockets.iter().position(reaches).unwrap_or(0)
 }
 
-/// Index of the socket that the next call reads first: packets of one IP version do not delay those of the
-/// other one for ever.
+/// Index of the socket that the next call reads first. It rotates, so that packets of one IP version cannot
+/// delay those of the other indefinitely.
 #[derive(Debug, Default)]
 pub(crate) struct ReceiveTurn(usize);
 
 impl ReceiveTurn {
-    /// Receives from the first of these sockets that has packets, in turn.
+    /// Receives from the first of these sockets that has packets. The sockets take turns at being first.
     pub(crate) fn receive<S: BorrowMut<LinkedSocket>>(
         &mut self,
         sockets: &mut [S],
@@ -43,8 +43,8 @@ impl ReceiveTurn {
     }
 }
 
-/// Implements [`Driver::send`](crate::Driver::send): passes each run of packets of one IP version to its
-/// socket.
+/// Implements [`Driver::send`](crate::Driver::send): passes each run of packets of one IP version to the
+/// socket for that version.
 pub(crate) fn send<S: BorrowMut<LinkedSocket>>(
     sockets: &mut [S],
     packets: &[TxPacket<'_>],
@@ -53,7 +53,7 @@ pub(crate) fn send<S: BorrowMut<LinkedSocket>>(
         return socket.borrow_mut().send(packets);
     }
     if packets.is_empty() {
-        // Each socket performs its due work.
+        // Each socket does the work that is due.
         sockets.iter_mut().try_for_each(|socket| socket.borrow_mut().send(packets).map(|_| ()))?;
     }
     let mut taken = 0;

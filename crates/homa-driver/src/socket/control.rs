@@ -8,7 +8,7 @@ pub(crate) struct Control<const BYTES: usize = 64> {
     pub(crate) bytes: [u8; BYTES],
 }
 
-/// Bytes in front of a control message's data.
+/// Bytes before a control message's data.
 const HEADER_BYTES: usize = {
     // SAFETY: this only computes a length.
     (unsafe { libc::CMSG_LEN(0) }) as usize
@@ -19,17 +19,18 @@ impl<const BYTES: usize> Control<BYTES> {
         Control { bytes: [0; BYTES] }
     }
 
-    /// Writes a message at `at`, which is 0 or the result of the last call, and returns the message's end.
+    /// Writes a message at `at`, which is 0 or the result of the previous call, and returns the message's
+    /// end.
     ///
     /// # Panics
-    /// There is no room. Callers' messages have fixed sizes.
+    /// There is no room. This cannot happen, because callers' messages have fixed sizes.
     pub(crate) fn put(&mut self, at: usize, level: libc::c_int, kind: libc::c_int, data: &[u8]) -> usize {
         // SAFETY: this only computes lengths.
         let (length, space) =
             unsafe { (libc::CMSG_LEN(data.len() as u32), libc::CMSG_SPACE(data.len() as u32)) };
         let end = at + space as usize;
         let room = &mut self.bytes[at..end];
-        // SAFETY: all-zero bytes are a valid value of the structure, which holds only integers.
+        // SAFETY: all-zero bytes are a valid value of the structure, which contains only integers.
         let mut header: libc::cmsghdr = unsafe { std::mem::zeroed() };
         header.cmsg_len = length as _;
         header.cmsg_level = level;
@@ -58,8 +59,8 @@ impl<'a> Iterator for Messages<'a> {
         if self.left.len() < HEADER_BYTES {
             return None;
         }
-        // SAFETY: the slice is at least as long as the structure, which holds only integers, and the read may
-        // be unaligned.
+        // SAFETY: the slice is at least as long as the structure, which contains only integers, and the read
+        // may be unaligned.
         let header = unsafe { self.left.as_ptr().cast::<libc::cmsghdr>().read_unaligned() };
         #[allow(clippy::unnecessary_cast, reason = "the field's type differs between C libraries")]
         let length = header.cmsg_len as usize;

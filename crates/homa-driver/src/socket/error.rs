@@ -1,4 +1,4 @@
-//! Errors of opening a packet path.
+//! Errors that occur when a packet path is opened.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! Network reports about packets that did not arrive, and send times.
+//! Network reports about packets that were not delivered, and send times.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -12,7 +12,7 @@ const PACKET_TX_TIMESTAMP: libc::c_int = 16;
 /// One report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Report {
-    /// A packet did not arrive.
+    /// A packet was not delivered.
     Error(NetworkError),
     TxTimestamp(TxTimestamp),
 }
@@ -22,20 +22,20 @@ pub(crate) enum Report {
 pub(crate) struct TxTimestamp {
     /// Number of the datagram, by the kernel's count.
     pub(crate) number: u32,
-    /// Real-time clock time in nanoseconds.
+    /// Time of the real-time clock in nanoseconds.
     pub(crate) at_ns: u64,
 }
 
-/// A packet did not arrive.
+/// A report that a packet was not delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NetworkError {
     /// Destination of the packet.
     pub(crate) to: SocketAddr,
     pub(crate) cause: Cause,
-    /// The part of the packet that the report quotes, from the Homa header on.
+    /// The part of the packet that is quoted in the report, from the Homa header on.
     pub(crate) quoted: QuotedHeader,
-    /// Whether the report comes from this host, about a packet that it did not send. The call that was to
-    /// send it failed as well.
+    /// Whether this host itself reports a packet that it could not send. The send call for the packet failed
+    /// as well.
     pub(crate) local: bool,
 }
 
@@ -47,15 +47,15 @@ pub(crate) enum Cause {
     ProtocolUnreachable,
     /// The packet is too big for a link on the path, possibly the first one.
     TooBig {
-        /// Maximum packet length of that link, in bytes with the IP header; 0 if it is not reported.
+        /// Maximum packet length of that link in bytes, including the IP header; 0 if it is not reported.
         mtu: usize,
     },
     /// Any other cause: no route, filtered, hop limit.
     Other,
 }
 
-/// The beginning of a refused packet, as far as the report quotes it. RFC 792 requires 8 bytes; Linux quotes
-/// more than a common header.
+/// The start of a refused packet, as far as the report quotes it. RFC 792 requires 8 bytes; Linux quotes more
+/// than a common header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct QuotedHeader {
     bytes: [u8; 28],
@@ -68,7 +68,7 @@ impl QuotedHeader {
         &self.bytes[..self.length.min(self.bytes.len())]
     }
 
-    /// Quotes the beginning of a packet.
+    /// Quotes the start of a packet.
     pub(crate) fn of(packet: &[u8]) -> QuotedHeader {
         let mut quoted = QuotedHeader::default();
         quoted.length = packet.len().min(quoted.bytes.len());
@@ -90,14 +90,14 @@ impl QuotedHeader {
     }
 }
 
-/// Takes the oldest report from the socket, or returns `None` if there is none left.
+/// Removes and returns the oldest report of the socket, or `None` if there are no more.
 ///
 /// Reports without an address or an ICMP origin are useless and are skipped.
 pub(crate) fn take(fd: BorrowedFd<'_>) -> Option<Report> {
     loop {
         let mut address = RawAddress::empty();
-        // Large enough for the report (16 bytes) with the address of the router that sent it, or for the
-        // times of a sent packet, and for SO_RXQ_OVFL.
+        // Large enough for SO_RXQ_OVFL and either the report (16 bytes) with the address of the router that
+        // sent it, or the times of a sent packet.
         let mut control = Control::<256>::empty();
         let mut quoted = QuotedHeader::default();
         let mut part =
@@ -111,7 +111,7 @@ pub(crate) fn take(fd: BorrowedFd<'_>) -> Option<Report> {
         message.msg_control = control.bytes.as_mut_ptr().cast();
         message.msg_controllen = control.bytes.len() as _;
         // SAFETY: the descriptor is open while it is borrowed. Name, control and the single part are passed
-        // with their correct lengths and live through the call. Quoted bytes beyond the part are truncated.
+        // with their correct lengths and outlive the call. Quoted bytes beyond the part are truncated.
         let result = unsafe {
             libc::recvmsg(fd.as_raw_fd(), &raw mut message, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT)
         };
@@ -146,19 +146,19 @@ fn extended_error(data: &[u8]) -> Option<libc::sock_extended_err> {
     if data.len() < size_of::<libc::sock_extended_err>() {
         return None;
     }
-    // SAFETY: there are as many bytes as the structure has, it holds only integers, and the read may be
+    // SAFETY: there are as many bytes as the structure has, it contains only integers, and the read may be
     // unaligned.
     Some(unsafe { data.as_ptr().cast::<libc::sock_extended_err>().read_unaligned() })
 }
 
-/// Returns the cause of an error, and whether this host is its origin. `None` if the error comes from neither
-/// ICMP nor this host.
+/// Returns the cause of an error, and whether it originated on this host. `None` if the error comes from
+/// neither ICMP nor this host.
 fn cause_of(error: libc::sock_extended_err) -> Option<(Cause, bool)> {
     let icmp = matches!(error.ee_origin, libc::SO_EE_ORIGIN_ICMP | libc::SO_EE_ORIGIN_ICMP6);
     if !icmp && error.ee_origin != libc::SO_EE_ORIGIN_LOCAL {
         return None;
     }
-    // Types and codes are from RFC 792 and RFC 4443. The latter reports an unknown protocol as an
+    // Types and codes are from RFC 792 and RFC 4443. In the latter, an unknown protocol is reported as an
     // unrecognized next header.
     let cause = match (error.ee_origin, error.ee_type, error.ee_code) {
         (libc::SO_EE_ORIGIN_ICMP, 3, 3) | (libc::SO_EE_ORIGIN_ICMP6, 1, 4) => Cause::PortUnreachable,

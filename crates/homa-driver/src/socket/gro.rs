@@ -1,21 +1,22 @@
-//! DATA packets that a sender's kernel has merged for segmentation offload, and that no device has segmented.
-//! If both machines are guests of one host, such packets reach a raw socket whole. Linux Homa lays them out
-//! for its device to segment: the header without the segment's offset, then the segments, each with its
-//! 4-byte offset followed by its part of the message (WIRE-20). All parts but the last have equal length.
+//! Splits DATA packets that a sender's kernel has merged for segmentation offload and that no device has
+//! segmented. If both machines are guests of one host, such packets reach a raw socket unsegmented. Linux
+//! Homa lays them out for its device to segment: the header without the segment's offset, then the segments,
+//! each consisting of its 4-byte offset and its part of the message (WIRE-20). All parts but the last have
+//! equal length.
 //!
 //! The packet does not contain the length of the parts. A packet no longer than its device's maximum is never
-//! examined, whatever its contents, since part of a message may look like an offset.
+//! examined, whatever its contents, because part of a message may look like an offset.
 
-/// Length of the DATA header up to the segment's offset.
+/// Length of the DATA header before the segment's offset.
 const HEADER_BYTES: usize = 52;
 /// Length of a segment's offset in its message.
 const OFFSET_BYTES: usize = 4;
-/// Offset of a packet's type, and the type of DATA.
+/// Offset of the packet type, and the type of DATA.
 const TYPE: (usize, u8) = (11, 0x10);
 /// Offset of `doff`, and its value in DATA whose offset field belongs to the first segment.
 const DOFF: (usize, u8) = (12, 0xd0);
 
-/// Packets up to this length fit any device that carries IPv6 and IPv4, and are never examined.
+/// Packets up to this length fit any device that carries IPv6 and IPv4, and are therefore never examined.
 const ORDINARY_BYTES: usize = 1_280 - 40;
 
 /// Layout of a received packet.
@@ -23,14 +24,14 @@ const ORDINARY_BYTES: usize = 1_280 - 40;
 pub(super) enum GroLayout {
     /// Not merged.
     No,
-    /// Segments of this many bytes each, including their offsets, behind one header.
+    /// Segments of this many bytes each, including their offsets, after one header.
     Every(usize),
     /// Merged in an unknown way, or in a way that cannot be determined.
     Unknown,
 }
 
-/// Determines the layout of a packet, passed without its IP header, from a device whose maximum is
-/// `max_packet()` bytes.
+/// Determines the layout of a packet, which is passed without its IP header and comes from a device whose
+/// maximum is `max_packet()` bytes.
 pub(super) fn layout_of(packet: &[u8], max_packet: impl FnOnce() -> Option<usize>) -> GroLayout {
     let has = |(at, value): (usize, u8)| packet.get(at) == Some(&value);
     if packet.len() <= ORDINARY_BYTES || !has(TYPE) || !has(DOFF) {
@@ -45,7 +46,7 @@ pub(super) fn layout_of(packet: &[u8], max_packet: impl FnOnce() -> Option<usize
     }
 }
 
-/// Whether there is a consecutive offset every `segment` bytes, starting from the first one.
+/// Whether the packet has an offset every `segment` bytes, each continuing the previous one.
 fn is_divided_by(packet: &[u8], segment: usize) -> bool {
     let offset = |at: usize| {
         let bytes = packet.get(at..at + OFFSET_BYTES)?;
@@ -65,7 +66,7 @@ fn is_divided_by(packet: &[u8], segment: usize) -> bool {
     true
 }
 
-/// Divides a merged packet, the first `length` bytes of `memory`, into packets that each begin with the
+/// Splits a merged packet, the first `length` bytes of `memory`, into packets that each begin with the
 /// header. Returns the distance from one packet to the next, and the end of the last packet. `None` if there
 /// is no room.
 pub(super) fn divide(memory: &mut [u8], length: usize, segment: usize) -> Option<(usize, usize)> {
@@ -74,7 +75,8 @@ pub(super) fn divide(memory: &mut [u8], length: usize, segment: usize) -> Option
     if end > memory.len() {
         return None;
     }
-    // Start with the last segment: each segment moves back, over segments that have already moved.
+    // Start with the last segment: each segment moves towards the end, over the old place of segments that
+    // have already moved.
     for number in (1..count).rev() {
         let from = HEADER_BYTES + number * segment;
         let to = from + number * HEADER_BYTES;
@@ -88,10 +90,10 @@ pub(super) fn divide(memory: &mut [u8], length: usize, segment: usize) -> Option
 mod tests {
     use super::*;
 
-    /// Longest Homa packet of a device with MTU 1500, over IPv4.
+    /// Longest Homa packet of a device with an MTU of 1500, over IPv4.
     const LONGEST: usize = 1_480;
 
-    /// Returns a merged packet of `bytes` bytes of a message from `offset` on, in parts of `part` bytes.
+    /// Returns a merged packet with `bytes` bytes of a message from `offset` on, in parts of `part` bytes.
     fn merged(offset: u32, bytes: usize, part: usize) -> Vec<u8> {
         let mut packet = vec![0; HEADER_BYTES];
         (packet[TYPE.0], packet[DOFF.0]) = (TYPE.1, DOFF.1);

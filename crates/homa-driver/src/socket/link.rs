@@ -8,8 +8,8 @@ use crate::l2::interface;
 
 const SYSFS: &str = "/sys/class/net";
 
-/// Returns the speed in Mbit/s of the device that has this address; if the address is unspecified, of the
-/// default route's device. `None` if there is no such device, or it reports no meaningful speed.
+/// Returns the speed in Mbit/s of the device that has this address, or of the default route's device if the
+/// address is unspecified. `None` if there is no such device, or it reports no meaningful speed.
 pub(crate) fn link_mbps(local: IpAddr) -> Option<u32> {
     let device = if local.is_unspecified() {
         default_device(&fs::read_to_string("/proc/net/route").ok()?)?
@@ -19,8 +19,9 @@ pub(crate) fn link_mbps(local: IpAddr) -> Option<u32> {
     device_mbps(Path::new(SYSFS), &device)
 }
 
-/// Returns the reported speed of a device, if it is hardware, or a VLAN or bond on hardware. Other devices
-/// (loopback, veth, bridges, tunnels) report none, or a meaningless number: veth always reports 10,000.
+/// Returns the reported speed of a device if it is hardware, or a VLAN or bond on top of hardware. Other
+/// devices (loopback, veth, bridges, tunnels) report no speed, or a meaningless number: veth always reports
+/// 10,000.
 fn device_mbps(sysfs: &Path, device: &str) -> Option<u32> {
     let directory = sysfs.join(device);
     let kind = fs::read_to_string(directory.join("uevent")).unwrap_or_default();
@@ -28,7 +29,7 @@ fn device_mbps(sysfs: &Path, device: &str) -> Option<u32> {
     if !stacked && !directory.join("device").exists() {
         return None;
     }
-    // This reads -1, or fails, while the link is down and on many virtual machines.
+    // While the link is down, and on many virtual machines, the file contains -1 or cannot be read.
     let speed: i64 = fs::read_to_string(directory.join("speed")).ok()?.trim().parse().ok()?;
     u32::try_from(speed).ok().filter(|&speed| speed > 0)
 }

@@ -1,14 +1,14 @@
-//! Sockets at one address that only send, one for each link.
+//! Send-only sockets at one address, one for each link.
 //!
 //! The kernel charges the unsent bytes of a link to the sending socket. With a socket per link, a stuck link
 //! fills only its own socket, and there is room for packets on other links.
 //!
-//! Over UDP the sockets share the address of the main one (SO_REUSEPORT). The program that selects among the
-//! main sockets of a group never selects a link socket: the kernel numbers sockets in the order in which they
-//! were bound, and link sockets come last. A lone main socket has no such program yet, and gets one when the
-//! first link socket is bound. Packets that arrive in between, a few microseconds, may go to the new socket,
-//! whose filter drops them: a loss like any other. Over raw IP every socket is offered all packets, and the
-//! filter drops those too.
+//! Over UDP the sockets share the address of the main socket (SO_REUSEPORT). The program that selects among
+//! the main sockets of a group never selects a link socket: the kernel numbers sockets in the order in which
+//! they were bound, and link sockets come last. A lone main socket has no such program at first, and gets one
+//! when the first link socket is bound. For a few microseconds in between, packets may go to the new socket,
+//! whose filter drops them; the protocol recovers from this as from any loss. Over raw IP every socket is
+//! offered all packets, and the filter drops those too.
 //!
 //! The address is shared until the last of these sockets is closed. A child process that was forked in the
 //! meantime has copies of them until it calls exec.
@@ -24,7 +24,7 @@ use super::{BindError, NetworkError, PacketSocket, SocketConfig, steer};
 use crate::carrier::Carrier;
 use crate::driver::{DriverStats, SentPacket, TxPacket, UnreachableReport};
 
-/// Maximum number of sockets in addition to the main one. Further links share the last of them.
+/// Maximum number of sockets in addition to the main one. Any further links share the last socket.
 const LINK_SOCKETS_MAX: usize = 8;
 
 /// `SO_NETNS_COOKIE` (`asm-generic/socket.h`): a number that identifies the network namespace of a socket.
@@ -47,12 +47,12 @@ pub(super) struct LinkSockets {
     all: Vec<LinkSocket>,
 }
 
-/// Result of offering packets to a link.
+/// The result of offering packets to a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SendOutcome {
-    /// Number of packets that the link's socket accepted, or that were refused for reasons of their own.
+    /// Number of packets that the link's socket accepted, or that were refused individually.
     pub(super) taken: usize,
-    /// Whether there was no room for the rest on a stuck link, so that later packets must not wait for it.
+    /// Whether the link is stuck and had no room for the rest, so that later packets must not wait for it.
     pub(super) stuck: bool,
 }
 
@@ -70,7 +70,7 @@ impl LinkSockets {
             bind.set_port(0);
         }
         let joins = config.carrier == Carrier::Udp;
-        // The receive buffer stays as large as the main socket's: network reports use it.
+        // Keep the receive buffer as large as the main socket's: network reports use it.
         let config = SocketConfig { bind, joins, silent: true, ..config.clone() };
         let mut sockets =
             LinkSockets { config, grouped, stamp_sent, all: Vec::with_capacity(LINK_SOCKETS_MAX) };
@@ -112,18 +112,19 @@ impl LinkSockets {
         Ok(())
     }
 
-    /// Closes all sockets and returns their counts.
+    /// Closes all sockets and returns the sum of their counters.
     pub(super) fn close(&mut self, main: &PacketSocket) -> DriverStats {
         let stats = self.stats();
         self.all.clear();
         if self.config.joins && !self.grouped {
-            // No other socket may join it any more. The call cannot fail: the option is supported.
+            // No other socket may share the address from now on. The call cannot fail, since the option is
+            // supported.
             let _ = main.socket.set_reuse_port(false);
         }
         stats
     }
 
-    /// Returns the index of the socket for this link, or of a shared socket if none can be opened.
+    /// Returns the index of the socket for this link, or of a shared socket if no new one can be opened.
     fn index_of(&mut self, main: &PacketSocket, link: Link) -> usize {
         let known = |all: &[LinkSocket]| all.iter().position(|link_socket| link_socket.link == link);
         if let Some(index) = known(&self.all) {
@@ -157,7 +158,7 @@ impl LinkSockets {
             link_socket.stall.refused(now_ns, taken > 0)
         };
         for (other, link_socket) in self.all.iter_mut().enumerate() {
-            // The kernel gives a network report to any one of the sockets at an address.
+            // The kernel may give a network report to any of the sockets at an address.
             if other != index {
                 link_socket.socket.note_sent(&packets[..taken]);
             }
@@ -165,7 +166,7 @@ impl LinkSockets {
         Ok(SendOutcome { taken, stuck })
     }
 
-    /// Whether no link is stuck any more, and the main socket and all others have room.
+    /// Whether no link is stuck any longer, and the main socket and all link sockets have room.
     pub(super) fn are_over(&mut self, main: &PacketSocket, now_ns: u64) -> bool {
         let fds: Vec<_> = [main.fd()]
             .into_iter()
@@ -179,7 +180,7 @@ impl LinkSockets {
         over
     }
 
-    /// Returns the length of the longest packet to a peer, by the network reports to these sockets.
+    /// Returns the length of the longest packet to a peer, according to the network reports to these sockets.
     pub(super) fn max_packet(&self, to: std::net::SocketAddr) -> usize {
         self.all.iter().map(|link_socket| link_socket.socket.max_packet(to)).min().unwrap_or(usize::MAX)
     }
@@ -204,7 +205,7 @@ impl LinkSockets {
         self.all.iter_mut().find_map(|link_socket| link_socket.socket.poll_sent())
     }
 
-    /// Makes the kernel report when it passes each later packet to the device.
+    /// Makes the kernel report when it passes each subsequent packet to the device.
     pub(super) fn stamp_sent(&mut self) {
         self.stamp_sent = true;
         for link_socket in &mut self.all {
@@ -219,7 +220,7 @@ impl LinkSockets {
             .map(|link_socket| link_socket.socket.stats())
             .fold(DriverStats::default(), DriverStats::plus);
         if self.config.carrier == Carrier::Ip {
-            // The main socket has received the same reports.
+            // The main socket has received and counted the same reports.
             stats.network_errors = 0;
         }
         stats
@@ -245,7 +246,7 @@ fn namespace_of(fd: BorrowedFd<'_>) -> u64 {
     if result == 0 { cookie } else { 0 }
 }
 
-/// Returns for each socket whether less than half of its send buffer is in use.
+/// Returns, for each socket, whether less than half of its send buffer is in use.
 fn have_room(fds: &[BorrowedFd<'_>]) -> Vec<bool> {
     let mut entries: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::OUT)).collect();
     // If the call fails, every socket counts as full.

@@ -1,12 +1,12 @@
-//! A [`PacketSocket`] whose packets wait only for their own link.
+//! A [`PacketSocket`] in which packets wait only for their own link.
 //!
 //! While there is room, all packets go through the main socket, and links are not looked up. If the main
-//! socket accepts nothing for a while and this host has peers behind several links, each link gets a socket
-//! of its own ([`LinkSockets`]). If a link then accepts nothing, packets for which it has no room are lost,
-//! as at any full queue; packets on other links continue. The link sockets are closed when no link is stuck
-//! and all sockets have room.
+//! socket accepts nothing for a while and this host has peers behind several links, each link gets its own
+//! socket ([`LinkSockets`]). If a link then accepts nothing, packets that do not fit into its socket are
+//! lost, as at any full queue; packets on other links continue. The link sockets are closed when no link is
+//! stuck and all sockets have room.
 //!
-//! A host whose peers are all behind one link waits for that link without limit.
+//! A host whose peers are all behind one link waits for that link indefinitely.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use super::stall::{LOOK_NS, RETRY_NS, StallDetector};
 use super::{BindError, NetworkError, PacketSocket, SocketConfig};
 use crate::driver::{DriverStats, SentPacket, TxPacket, UnreachableReport};
 
-/// Delay before the next attempt after link sockets could not be opened. Possible causes: no descriptors, a
+/// Delay before the next attempt to open link sockets after a failure. Possible causes: no descriptors, a
 /// dropped privilege, or a sending thread in a different network namespace from the host.
 const OPEN_AGAIN_NS: u64 = 100_000_000;
 
@@ -31,17 +31,17 @@ pub(crate) struct LinkedSocket {
     stamp_sent: bool,
     links: Links,
     link_sockets: Option<LinkSockets>,
-    /// Refusals of the main socket.
+    /// Detects that the main socket refuses packets for too long.
     refusals: StallDetector,
     /// Whether packets were refused since the main socket last accepted all packets offered.
     full: bool,
-    /// When the next call is due even if no packet arrives.
+    /// Time of the next call that is due even if no packet arrives.
     due_ns: Option<u64>,
     /// Earliest time of the next attempt to open link sockets.
     alone_until_ns: u64,
-    /// Origin of all times.
+    /// The origin of all times.
     start: Instant,
-    /// Counts of closed sockets, and of packets dropped at stuck links.
+    /// Counters of closed sockets, and of packets dropped at stuck links.
     counted: DriverStats,
 }
 
@@ -51,13 +51,13 @@ impl LinkedSocket {
         Ok(LinkedSocket::new(PacketSocket::open(config)?, config, false))
     }
 
-    /// As [`PacketSocket::open_group`].
+    /// Like [`PacketSocket::open_group`].
     pub(crate) fn open_group(config: &SocketConfig, count: u32) -> Result<Vec<LinkedSocket>, BindError> {
         let group = PacketSocket::open_group(config, count)?;
         Ok(group.into_iter().map(|socket| LinkedSocket::new(socket, config, count > 1)).collect())
     }
 
-    /// Uses a socket that is already open.
+    /// Wraps a socket that is already open.
     pub(crate) fn with(main: PacketSocket, config: &SocketConfig) -> LinkedSocket {
         LinkedSocket::new(main, config, false)
     }
@@ -130,7 +130,7 @@ impl LinkedSocket {
         self.link_sockets.is_some()
     }
 
-    /// Sends each packet through the socket of its link.
+    /// Sends each packet through the socket for its link.
     fn send_by_link(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize> {
         let now_ns = self.now_ns();
         let Some(link_sockets) = &mut self.link_sockets else { return Ok(0) };
@@ -164,7 +164,7 @@ impl LinkedSocket {
         Ok(taken)
     }
 
-    /// Does due work.
+    /// Does the work that is due.
     fn run_due_work(&mut self) {
         let now_ns = self.now_ns();
         if self.due_ns.is_none_or(|due_ns| now_ns < due_ns) {
@@ -204,7 +204,7 @@ impl LinkedSocket {
         report.or_else(|| self.link_sockets.as_mut()?.poll_unreachable())
     }
 
-    /// Returns the oldest report not returned yet: see [`PacketSocket::share_reports`].
+    /// Returns the oldest report that has not been returned yet; see [`PacketSocket::share_reports`].
     pub(crate) fn take_shared_report(&mut self) -> Option<NetworkError> {
         let report = self.main.take_shared_report();
         report.or_else(|| self.link_sockets.as_mut()?.take_shared_report())

@@ -1,23 +1,23 @@
-//! The link through which packets to a peer leave, according to the kernel's routes.
+//! Looks up the link through which packets to a peer leave, according to the kernel's routes.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::l2::netlink::Netlink;
 
-/// Maximum number of peers cached. Beyond it all are dropped and looked up again when used.
+/// Maximum number of cached peers. If there are more, all are dropped and looked up again when used.
 const PEERS_MAX: usize = 4_096;
 
-/// How long an answer is valid that decides the socket of a packet. Routes seldom change, but packets sent to
-/// the wrong link may be dropped.
+/// Time for which a link is valid to select the socket for a packet. Routes seldom change, but packets sent
+/// to the wrong link may be dropped.
 const AGE_NS: u64 = 1_000_000_000;
 
-/// How long an answer is valid for the question whether there are several links, for which accuracy matters
+/// Time for which a link is valid to determine whether there are several links, for which accuracy matters
 /// less.
 const ROUGH_AGE_NS: u64 = 60 * AGE_NS;
 
-/// Maximum number of lookups in one call that determines whether there are several links: a few hundred
-/// microseconds. The rest are done later.
+/// Maximum number of lookups, which take a few hundred microseconds, in one call that determines whether
+/// there are several links. The rest are done later.
 const LOOK_UPS: usize = 64;
 
 /// A link, identified by the index of its device. Peers without a route share [`NO_LINK`].
@@ -25,13 +25,13 @@ pub(super) type Link = u32;
 
 pub(super) const NO_LINK: Link = 0;
 
-/// The links of peers. A lookup that is not cached costs a few system calls, so none is made while the socket
-/// has room for all packets.
+/// Caches the links of peers. A lookup that is not cached costs a few system calls, so none is made while the
+/// socket has room for all packets.
 #[derive(Debug)]
 pub(super) struct Links {
     local: IpAddr,
     known: HashMap<IpAddr, (Link, u64)>,
-    /// Whether there are several links, the number of peers at that time, and the time of the answer.
+    /// Whether there are several links, and the number of peers and the time when this was determined.
     several: Option<(bool, usize, u64)>,
 }
 
@@ -40,7 +40,7 @@ impl Links {
         Links { local, known: HashMap::new(), several: None }
     }
 
-    /// Returns the link of packets to this peer. For a multipath route, this is the first device that the
+    /// Returns the link for packets to this peer. For a multipath route, this is the first device that the
     /// kernel lists.
     pub(super) fn link_of(&mut self, to: SocketAddr, now_ns: u64) -> Link {
         match to {

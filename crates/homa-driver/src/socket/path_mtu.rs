@@ -10,21 +10,22 @@ use super::option;
 use crate::carrier::Carrier;
 use crate::l2::netlink::Netlink;
 
-/// Maximum number of paths cached. Beyond it all are dropped and looked up again when used. Each lookup costs
-/// a few system calls, which do not matter to a host with more peers than this.
+/// Maximum number of cached paths. If there are more, all are dropped and looked up again when used. A lookup
+/// costs a few system calls, which does not matter to a host with more peers than this.
 const PATHS_MAX: usize = 4_096;
 
-/// Assumed if the kernel has no route: the MTU that every IPv6 link must carry (RFC 8200), and that IPv4
-/// links carry in practice.
+/// Assumed if the kernel has no route: the MTU that every IPv6 link must support (RFC 8200), and that IPv4
+/// links support in practice.
 const UNKNOWN_MTU_BYTES: usize = 1_280;
 
 /// Minimum MTU accepted for an IPv4 path, as with the kernel's `min_pmtu`: links with a smaller MTU fragment
 /// below IP.
 const LEAST_V4_MTU_BYTES: usize = 552;
 
-/// Path MTUs by the peer's IP address: that of the route and its device, or less if routers reported less for
-/// packets that this driver sent. The kernel accepts path MTUs from any report that quotes one of its
-/// sockets, and such reports are easily forged. The kernel's path MTUs are therefore not used (SEND-17).
+/// Path MTUs, keyed by the peer's IP address. A path MTU is that of the route and its device, or less if
+/// routers reported less for packets that this driver sent. The kernel accepts path MTUs from any report that
+/// quotes one of its sockets, and such reports are easily forged. The kernel's path MTUs are therefore not
+/// used (SEND-17).
 #[derive(Debug)]
 pub(crate) struct PathMtus {
     carrier: Carrier,
@@ -37,13 +38,13 @@ impl PathMtus {
         PathMtus { carrier, local, mtus: HashMap::new() }
     }
 
-    /// Returns the length in bytes of the largest Homa packet, header included, that the path to the peer
-    /// carries.
+    /// Returns the length in bytes, including the header, of the largest Homa packet that the path to the
+    /// peer carries.
     pub(crate) fn max_packet(&mut self, to: SocketAddr) -> usize {
         self.get(to) - self.carrier.overhead_bytes(to.ip())
     }
 
-    /// Returns the path MTU to the peer in bytes, IP header included.
+    /// Returns the path MTU to the peer in bytes, including the IP header.
     fn get(&mut self, to: SocketAddr) -> usize {
         if let Some(&mtu) = self.mtus.get(&to.ip()) {
             return mtu;
@@ -54,13 +55,13 @@ impl PathMtus {
     }
 
     /// Handles a refusal: a packet of `packet_bytes` was too big for the path to this peer, or the network
-    /// reported that packets are too big. Queries the kernel again, and believes the refusal only if the
-    /// kernel's MTU does not explain it.
+    /// reported that packets are too big. Queries the kernel again, and lowers the path MTU for the refusal
+    /// only if the kernel's MTU does not explain it.
     pub(crate) fn refused(&mut self, to: SocketAddr, packet_bytes: Option<usize>) {
         let known = self.mtus.remove(&to.ip());
         let now = self.get(to);
         let length = packet_bytes.map(|bytes| bytes + self.carrier.overhead_bytes(to.ip()));
-        // A packet longer than the known MTU is the caller's mistake and says nothing about the path.
+        // A packet longer than the known MTU is the caller's mistake and is no evidence about the path.
         if let (Some(known), Some(length)) = (known, length)
             && length <= known
             && length <= now
@@ -69,8 +70,8 @@ impl PathMtus {
         }
     }
 
-    /// Handles a router's report that a link of the path carries packets of at most `mtu` bytes, IP header
-    /// included; 0 if the router reported no MTU.
+    /// Handles a router's report that a link of the path carries packets of at most `mtu` bytes, including
+    /// the IP header. `mtu` is 0 if the router reported no MTU.
     pub(crate) fn narrow(&mut self, to: SocketAddr, mtu: usize) {
         let least = if to.is_ipv4() { LEAST_V4_MTU_BYTES } else { UNKNOWN_MTU_BYTES };
         let mtu = mtu.max(least);
@@ -98,26 +99,26 @@ impl PathMtus {
 
 /// Returns the MTU of the route to this peer, or `None` if there is no route.
 fn ask_kernel(local: IpAddr, to: SocketAddr) -> Option<usize> {
-    // Containers may lack netlink sockets.
+    // Netlink sockets may be unavailable in containers.
     let Ok(mut netlink) = Netlink::open() else { return ask_socket(local, to) };
     let from = Some(local).filter(|local| !local.is_unspecified() && local.is_ipv4() == to.is_ipv4());
     let scope = match to {
         SocketAddr::V6(to) if to.scope_id() != 0 => Some(to.scope_id()),
         _ => None,
     };
-    // The route may depend on the source; if there is none from this source, the route without a source is
-    // the best estimate.
+    // The route may depend on the source address. If there is no route from this source, the route for any
+    // source is the best estimate.
     let mtu = netlink.mtu_to(to.ip(), from, scope).or_else(|_| netlink.mtu_to(to.ip(), None, scope)).ok()?;
     let longest = if to.is_ipv4() { usize::from(u16::MAX) } else { mtu };
     Some(mtu.min(longest)).filter(|&mtu| mtu > Carrier::Udp.overhead_bytes(to.ip()))
 }
 
-/// Like [`ask_kernel`], but queries a connected UDP socket, which knows its route; connecting sends nothing.
-/// The answer includes path MTUs that the kernel has accepted from reports.
+/// Like [`ask_kernel`], but queries a UDP socket that is connected to the peer; connecting sends nothing. The
+/// answer includes path MTUs that the kernel has accepted from reports.
 fn ask_socket(local: IpAddr, to: SocketAddr) -> Option<usize> {
     let socket = Socket::new(Domain::for_address(to), Type::DGRAM.cloexec(), Some(Protocol::UDP)).ok()?;
     if !local.is_unspecified() && local.is_ipv4() == to.is_ipv4() {
-        // The route may depend on the source; if the bind fails, the route without a source is the best
+        // The route may depend on the source address. If the bind fails, the route for any source is the best
         // estimate.
         let _ = socket.bind(&SockAddr::from(SocketAddr::new(local, 0)));
     }
@@ -142,7 +143,7 @@ mod tests {
     fn loopback_tells_its_devices_mtu() {
         let device: usize = std::fs::read_to_string("/sys/class/net/lo/mtu").unwrap().trim().parse().unwrap();
         let mut paths = PathMtus::new(Carrier::Udp, LOCAL);
-        // The kernel reports at most what the IPv4 length field can hold.
+        // The kernel reports at most the maximum of the IPv4 length field.
         assert_eq!(paths.get(peer(9)), device.min(65_535));
         assert_eq!(paths.mtus.len(), 1);
     }

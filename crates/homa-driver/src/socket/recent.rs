@@ -1,19 +1,19 @@
-//! RPCs that recently sent packets, for validating the quotes in network reports.
+//! RPCs that recently sent packets, used to validate the quotes in network reports.
 //!
 //! An off-path attacker does not know the ID of any RPC, so a forged report quotes a packet that was never
 //! sent.
 
 use crate::driver::TxPacket;
 
-/// Number of IDs remembered: at least about as many as a host sends in the round trip that a report takes. A
-/// report that comes too late is ignored, and is repeated for the next packet that is too long.
+/// Number of IDs remembered: at least about as many as a host sends during the round trip that a report
+/// takes. A report that arrives too late is ignored; the next packet that is too long causes another one.
 const IDS: usize = 256;
 
-/// The IDs, each in the slot of its [`place`].
+/// The IDs, each at the index given by [`place`].
 #[derive(Debug)]
 pub(crate) struct RecentIds(Box<[u64; IDS]>);
 
-/// Returns the slot of an ID. The IDs of a host are at least two apart.
+/// Returns the index for an ID. The IDs of a host are at least two apart.
 fn place(id: u64) -> usize {
     (id >> 1) as usize % IDS
 }

@@ -1,4 +1,4 @@
-//! Receiving: several datagrams per system call, into a burst's memory.
+//! Receives several datagrams per system call into a burst's memory.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -28,37 +28,37 @@ pub(crate) struct RxRing {
     timed: bool,
 }
 
-// SAFETY: the raw pointers inside point into the boxes of this structure or to a burst, or are stale. Only
-// the receiving methods use them, with exclusive access and after setting them.
+// SAFETY: the raw pointers inside point into the boxes of this structure or to a burst, or are stale. They
+// are used only by the receiving methods, which have exclusive access and set them first.
 unsafe impl Send for RxRing {}
 
-/// What a call received besides the packets in the burst.
+/// The result of a receive call, besides the packets in the burst.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReceiveResult {
     pub(crate) bytes: u64,
-    /// Datagrams that did not fit their buffer.
+    /// Number of datagrams that did not fit into their buffer.
     pub(crate) truncated: u64,
-    /// Merged packets that could not be divided.
+    /// Number of merged packets that could not be split.
     pub(crate) undivided: u64,
     /// Total number of packets that the socket has dropped for lack of room (modulo 2^32), if reported.
     pub(crate) queue_drops: Option<u32>,
 }
 
-/// The kernel's metadata of a datagram.
+/// The kernel's metadata for a datagram.
 #[derive(Clone, Copy, Debug)]
 struct AncillaryData {
     /// Bytes of each packet in the datagram except the last, which may be shorter.
     segment: usize,
     /// Receive time; 0 if not reported.
     time_ns: u64,
-    /// The byte of the IP header that carries the priority; `None` if not reported.
+    /// The byte of the IP header that contains the priority; `None` if not reported.
     dscp_byte: Option<u8>,
     /// Index of the receiving device; `None` if not reported.
     device: Option<u32>,
 }
 
 /// Buffer size for the kernel's metadata of a datagram. If it is too small, the kernel omits the last item,
-/// which is the priority.
+/// the priority.
 const CONTROL_BYTES: usize = 200;
 
 const _: () = {
@@ -70,36 +70,36 @@ const _: () = {
             libc::CMSG_SPACE(size_of::<libc::in6_pktinfo>() as u32),
         )
     };
-    // Four integers: SO_RXQ_OVFL, UDP_GRO, IP_TOS and IPV6_TCLASS (a socket of one family gets only one of
-    // the last two). Three times for SO_TIMESTAMPING. The receiving device, in the IPv6 form, which is the
+    // Four integers: SO_RXQ_OVFL, UDP_GRO, IP_TOS and IPV6_TCLASS (a socket of one IP version receives only
+    // one of the last two). Three times for SO_TIMESTAMPING. The receiving device, whose IPv6 form is the
     // longer one.
     assert!(4 * integer + times + device <= CONTROL_BYTES as u32, "the kernel's messages have room");
 };
 
-/// Approximate limit on the payload of one burst. Packets behind it, perhaps of a short message, wait until
-/// all of it is copied and processed. 32 datagrams of 64 KB would be 2 MB, or about a millisecond.
+/// Approximate limit on the payload of one burst. Packets that follow a burst, perhaps of a short message,
+/// wait until all of it is copied and processed. 32 datagrams of 64 KB would be 2 MB, or about a millisecond.
 const BURST_BYTES: usize = 256 << 10;
 
-/// Consecutive successful calls before a call requests several datagrams. Compared with requesting one, a
-/// request for several costs 200 ns more if one datagram is queued, and 70 ns more if none is; with 16
+/// Number of consecutive successful calls before a call requests several datagrams. Compared with requesting
+/// one, requesting several costs 200 ns more if one datagram is queued, and 70 ns more if none is; with 16
 /// queued, it saves 130 ns per datagram (Linux 6.18). A single outstanding RPC between polling hosts never
-/// triggers it, since an empty call precedes each of its packets.
+/// reaches this number, since an empty call precedes each of its packets.
 const STREAK: u32 = 2;
 
-/// Like [`STREAK`], but after calls that requested several datagrams and received one. A caller that sleeps
-/// until a packet arrives never makes an empty call, so a single outstanding RPC looks like a streak; and
-/// after a sleep the headers of a burst are cold.
+/// Upper limit to which [`STREAK`] is raised by calls that requested several datagrams and received one. A
+/// caller that sleeps until a packet arrives never makes an empty call, so a single outstanding RPC looks
+/// like a streak. In addition, the headers of a burst are not in the cache after a sleep.
 const STREAK_MAX: u32 = 64;
 
-/// Minimum payload that stays where it was received. Copying a shorter payload behind its header takes less
-/// time than handling two pieces. Control packets are never this long.
+/// Minimum length of payload that is left where it was received. Copying a shorter payload behind its header
+/// takes less time than handling two pieces. Control packets are never this long.
 const LEAST_IN_PLACE: usize = 4_096;
 
 /// Minimum number of datagrams to request per call, once several are requested.
 const LEAST_COUNT: usize = 4;
 
 /// Returns the number of datagrams to request after a call returned `datagrams` with `bytes` in total: as
-/// many of that average size as [`BURST_BYTES`] allows.
+/// many datagrams of that average size as [`BURST_BYTES`] allows.
 fn next_count(datagrams: usize, bytes: usize) -> usize {
     (BURST_BYTES * datagrams.max(1) / bytes.max(1)).clamp(LEAST_COUNT, BURST_PACKETS)
 }
@@ -124,8 +124,8 @@ impl BatchPredictor {
         self.calls >= self.long
     }
 
-    /// Records that a call returned this many datagrams, 0 if it failed. `several`: the call requested more
-    /// than one.
+    /// Records that a call returned this many datagrams, or 0 if it failed. `several` is whether the call
+    /// requested more than one.
     fn note(&mut self, several: bool, datagrams: usize) {
         self.calls = match (several, datagrams) {
             (_, 0) => 0,
@@ -272,7 +272,7 @@ impl RxRing {
         Ok((received, 0))
     }
 
-    /// Adds receive times to packets. Called for a socket that reports times.
+    /// Enables receive times of packets. Called for a socket that reports times.
     pub(crate) fn expect_times(&mut self) {
         self.timed = true;
     }
@@ -287,7 +287,7 @@ impl RxRing {
         }
     }
 
-    /// Reads the kernel's metadata of datagram `i`.
+    /// Reads the kernel's metadata for datagram `i`.
     fn read_controls(&self, i: usize, received: &mut ReceiveResult) -> AncillaryData {
         let message = &self.messages[i];
         let mut said =
@@ -366,9 +366,9 @@ fn device_index(level: libc::c_int, kind: libc::c_int, data: &[u8]) -> Option<u3
     Some(u32::from_ne_bytes(bytes.try_into().ok()?))
 }
 
-/// Divides a datagram if it is a merged packet. The datagram is the first `length` bytes of `memory`, and
-/// `ip_header` is the length of the IP header in front of it. Returns the length of each packet except the
-/// last, and the total length. `None` if the datagram is merged and cannot be divided.
+/// Determines how to split a datagram if it is a merged packet. The datagram is the first `length` bytes of
+/// `memory`, and `ip_header` is the length of the IP header before it. Returns the length of each packet
+/// except the last, and the total length. `None` if the datagram is merged and cannot be split.
 fn divided(
     fd: BorrowedFd<'_>,
     memory: &mut [u8],
@@ -386,8 +386,8 @@ fn divided(
     }
 }
 
-/// Returns the length of the IPv4 header at the start of a datagram, including options; at most the
-/// datagram's own length (WIRE-19).
+/// Returns the length of the IPv4 header at the start of a datagram, including options, but at most the
+/// length of the datagram (WIRE-19).
 fn ipv4_header_bytes(datagram: &[u8]) -> usize {
     let words = datagram.first().map_or(0, |byte| usize::from(byte & 15));
     (4 * words).min(datagram.len())

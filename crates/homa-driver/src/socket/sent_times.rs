@@ -1,9 +1,9 @@
 //! Times at which the kernel passed packets to the device. The kernel reports them on the error queue of the
 //! sending socket.
 //!
-//! The kernel identifies a datagram by its own counter, and only after a successful call is it certain that
-//! the counter was incremented. The counter is therefore restarted after each failed call, and outstanding
-//! times are given up.
+//! The kernel identifies a datagram by its own counter, and the counter is certain to have been incremented
+//! only if the call succeeded. The counter is therefore restarted after each failed call, and outstanding
+//! times are abandoned.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,8 +13,8 @@ use super::error_queue::{self, Report, TxTimestamp};
 use super::option;
 use crate::driver::{SentPacket, TxPacket};
 
-/// Maximum number of datagrams with outstanding times. Bounds the memory if the kernel reports none, because
-/// the device does not support it.
+/// Maximum number of datagrams with outstanding times. Bounds the memory if the kernel reports no times
+/// because the device does not support them.
 const AWAITED_MAX: usize = 1_024;
 
 /// Sent packets for which the socket will report times.
@@ -32,7 +32,8 @@ pub(crate) struct SentTimes {
 }
 
 impl SentTimes {
-    /// Enables send times on the socket for later packets, in addition to the SO_TIMESTAMPING flags `others`.
+    /// Enables send times on the socket for subsequent packets, in addition to the SO_TIMESTAMPING flags
+    /// `others`.
     pub(crate) fn enable(&mut self, fd: BorrowedFd<'_>, others: libc::c_uint) -> io::Result<()> {
         // The kernel restarts its counter when the option changes from unset to set.
         set(fd, others)?;
@@ -49,10 +50,10 @@ impl SentTimes {
         Ok(())
     }
 
-    /// Prepares for a call that sends; must be called before each one.
+    /// Prepares for a send call; must be called before each one.
     pub(crate) fn before_send(&mut self, fd: BorrowedFd<'_>) {
         if let (Some(others), true) = (self.others, self.stale) {
-            // If the socket refuses, there are no times; nothing else is lost.
+            // If the socket refuses, there are no send times, but nothing else is lost.
             self.others = self.enable(fd, others).ok().and(Some(others));
         }
     }
@@ -73,7 +74,7 @@ impl SentTimes {
         }
     }
 
-    /// Records that the call failed, or left out a datagram for lack of room.
+    /// Records that the call failed, or did not send a datagram for lack of room.
     pub(crate) fn failed(&mut self) {
         self.stale = true;
     }
@@ -89,12 +90,12 @@ impl SentTimes {
         }
     }
 
-    /// Whether to read the error queue: all reported packets were returned, and times are outstanding.
+    /// Whether to read the error queue: all times read so far were returned, and more are outstanding.
     pub(crate) fn wants_more(&self) -> bool {
         self.reported.is_empty() && !self.awaited.is_empty()
     }
 
-    /// Reads the kernel's reports if times are outstanding. For a socket without other reports.
+    /// Reads the kernel's reports if times are outstanding. For a socket that gets no other reports.
     pub(crate) fn read_reports_if_due(&mut self, fd: BorrowedFd<'_>) {
         while self.wants_more() {
             match error_queue::take(fd) {
@@ -146,7 +147,7 @@ mod tests {
             all.push((sent.priority, sent.at_ns));
         }
         assert_eq!(all, [(1, 70), (2, 70), (0, 60)]);
-        // After a failure, ignore reports that may concern another datagram.
+        // After a failure, ignore reports that may be about another datagram.
         times.failed();
         times.before_send(socket.as_fd());
         times.note_reported(TxTimestamp { number: 2, at_ns: 80 });

@@ -1,21 +1,22 @@
-//! Detects a stuck path out of the host: its socket accepts nothing, and it is unknown when it will.
+//! Detects a stuck path out of the host: its socket accepts nothing, and it is unknown when it will again.
 //!
 //! Times are nanoseconds of any monotonic clock.
 
 const MS: u64 = 1_000_000;
 
 /// A path that accepts no packet for this long is stuck. A link of 2.4 Mbit/s sends a packet of 1,500 bytes
-/// in this time. A slower link would delay everyone else's packets beyond their RESEND timeout.
+/// in this time. A slower link would delay packets on other links beyond their RESEND timeout.
 const STUCK_AFTER_NS: u64 = 5 * MS;
 
-/// A stuck path is free again if it has room and nothing was refused for this long. A full queue accepts a
-/// packet now and then; if it counted as free each time, packets on other links would wait for it again.
+/// A stuck path has recovered if it has room and nothing was refused for this long. A full queue accepts a
+/// packet now and then; if that counted as recovery, packets on other links would wait for it again each
+/// time.
 const FREE_AFTER_NS: u64 = 100 * MS;
 
-/// Time until refused packets are offered again, if poll(2) does not report room.
+/// Time until refused packets are offered again if poll(2) does not report room.
 pub(super) const RETRY_NS: u64 = MS;
 
-/// Interval between checks of the paths while packets use several.
+/// Interval between checks of the paths while packets use several paths.
 pub(super) const LOOK_NS: u64 = FREE_AFTER_NS;
 
 /// Detects a stall from the recent refusals of one path.
@@ -28,10 +29,10 @@ pub(super) struct StallDetector {
 }
 
 impl StallDetector {
-    /// Records that the path refused a packet; `taken`: after accepting others of the same call. Returns
-    /// whether the path is stuck.
+    /// Records that the path refused a packet. `taken` is whether the path accepted other packets of the same
+    /// call. Returns whether the path is stuck.
     pub(super) fn refused(&mut self, now_ns: u64, taken: bool) -> bool {
-        // No packet was offered in between, so nothing is known about that time.
+        // No packet was offered in between, so it is unknown whether the path was stuck during that time.
         let lapsed = self.last_ns.is_none_or(|last_ns| now_ns.saturating_sub(last_ns) >= FREE_AFTER_NS);
         if taken || lapsed {
             self.since_ns = Some(now_ns);
@@ -49,7 +50,7 @@ impl StallDetector {
     }
 
     /// Whether the path accepts packets again, or always has: nothing was refused recently, and its socket
-    /// `has_room`.
+    /// has room (`has_room`).
     pub(super) fn is_over(&mut self, now_ns: u64, has_room: bool) -> bool {
         let quiet = self.last_ns.is_none_or(|last_ns| now_ns.saturating_sub(last_ns) >= FREE_AFTER_NS);
         if quiet && has_room {

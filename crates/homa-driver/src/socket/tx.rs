@@ -1,4 +1,4 @@
-//! Sending: several packets per system call, each gathered from header and payload.
+//! Sends several packets per system call, each gathered from header and payload.
 
 use std::io;
 use std::mem;
@@ -17,21 +17,21 @@ pub(crate) const TX_PACKETS: usize = 64;
 /// Maximum number of segments in one datagram. Every kernel with UDP_SEGMENT (since 4.18) accepts this many.
 const SEGMENTS_MAX: usize = 64;
 /// Maximum bytes of a segmented datagram. The IPv6 payload length has 16 bits and includes the UDP header.
-/// Another 40 bytes are left free so that the same number works for IPv4, whose length field includes its own
-/// header.
+/// Another 40 bytes are left free so that the same limit works for IPv4, whose length field also includes the
+/// IP header.
 pub const MAX_SEGMENTED_BYTES: usize = 65_535 - 8 - 40;
 
-/// A lone packet up to this length is joined in memory and sent without a header structure. The copy costs 10
-/// to 30 ns and the structure 100 to 150 ns, of which the control message accounts for 60 ns (measured on a 3
-/// GHz Xeon with Linux 6.18).
+/// A lone packet up to this length is copied into contiguous memory and sent without a header structure. The
+/// copy costs 10 to 30 ns and the structure 100 to 150 ns, of which the control message accounts for 60 ns
+/// (measured on a 3 GHz Xeon with Linux 6.18).
 const JOINED_ALONE_BYTES: usize = 2_048;
-/// The same limit for a packet of a run.
+/// The same limit for packets in a run.
 const JOINED_IN_RUN_BYTES: usize = 512;
-/// Memory for all packets of a full ring of runs.
+/// Memory for a full ring of packets that are sent in runs.
 const JOINED_BYTES: usize = TX_PACKETS * JOINED_IN_RUN_BYTES;
 /// Number of consecutive lone packets with the same priority, different from the socket's, before the socket
-/// switches to that priority. The call to set it costs about as much as two control messages; most traffic of
-/// a socket keeps one priority for a long time.
+/// switches to that priority. Setting the socket's priority costs about as much as two control messages; most
+/// traffic of a socket keeps one priority for a long time.
 const DIFFERING_MAX: u8 = 8;
 
 /// The kernel's structures for one `sendmmsg`. Their pointers are valid only within [`TxRing::fill`] and the
@@ -39,7 +39,7 @@ const DIFFERING_MAX: u8 = 8;
 pub(crate) struct TxRing {
     carrier: Carrier,
     family: AddressFamily,
-    /// Maximum bytes of a datagram that is segmented.
+    /// Maximum bytes of a segmented datagram.
     max_segmented_bytes: usize,
     names: Box<[RawAddress]>,
     parts: Box<[libc::iovec]>,
@@ -47,7 +47,7 @@ pub(crate) struct TxRing {
     messages: Box<[libc::mmsghdr]>,
     /// Packets in each message of the last fill.
     packets: [u8; TX_PACKETS],
-    /// Short packets, joined.
+    /// Copies of short packets, each contiguous.
     joined: Box<[u8; JOINED_BYTES]>,
     /// The socket's own priority, which applies to packets without a control message.
     priority: u8,
@@ -55,8 +55,8 @@ pub(crate) struct TxRing {
     differing: (u8, u8),
 }
 
-// SAFETY: the raw pointers inside point into the boxes of this structure or are stale. Only methods with
-// exclusive access use them, after setting them.
+// SAFETY: the raw pointers inside point into the boxes of this structure or are stale. They are used only by
+// methods that have exclusive access and set them first.
 unsafe impl Send for TxRing {}
 
 impl TxRing {
@@ -79,9 +79,9 @@ impl TxRing {
         }
     }
 
-    /// Sends a prefix of `packets`, at most [`TX_PACKETS`], and returns its length, at least one. Packets
-    /// that may share a datagram do so if `segment` is set. `Ok(None)`: this socket cannot send to the
-    /// address of the first packet.
+    /// Sends a prefix of `packets`, at most [`TX_PACKETS`], and returns its length, at least one. If
+    /// `segment` is set, packets that may share a datagram do so. Returns `Ok(None)` if this socket cannot
+    /// send to the address of the first packet.
     pub(crate) fn send(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -163,7 +163,7 @@ impl TxRing {
             // The peer decides which of the socket's two settings applies.
             AddressFamily::Dual => return,
         };
-        // If the socket refuses, each packet still has a control message.
+        // If the socket refuses, each packet continues to have a control message.
         if option::set(fd, level, name, libc::c_int::from(dscp_byte(priority))).is_ok() {
             self.priority = priority;
         }
@@ -175,7 +175,7 @@ impl TxRing {
     }
 
     /// Fills the structures for a prefix of `packets` and returns the number of messages. The prefix ends at
-    /// the last packet, when the structures are full, or before a packet whose address this socket cannot
+    /// the last packet, where the structures are full, or before a packet whose address this socket cannot
     /// send to.
     fn fill(&mut self, packets: &[TxPacket<'_>], segment: bool) -> usize {
         let (mut next, mut messages, mut free) = (0, 0, &mut self.joined[..]);
@@ -222,18 +222,19 @@ pub(crate) struct SendResult {
     pub(crate) packets: usize,
     /// Number of datagrams that were sent.
     pub(crate) messages: usize,
-    /// Whether the call sent everything it was passed.
+    /// Whether the call sent all that it was passed.
     pub(crate) all: bool,
 }
 
-/// Copies a run of several short packets to the start of `free`, and removes that part from `free`. `None` if
-/// the kernel should gather them instead. For short parts the kernel takes longer than a copy.
+/// Copies a run of several short packets to the start of `free`, and removes that part from `free`. Returns
+/// `None` if the kernel should gather the packets instead. For short packets, gathering takes longer than
+/// copying.
 fn join_run(run: &[TxPacket<'_>], free: &mut &mut [u8]) -> Option<libc::iovec> {
     let longest = run[0].len();
     if run.len() < 2 || longest > JOINED_IN_RUN_BYTES || run.len() * longest > free.len() {
         return None;
     }
-    // Splits these bytes off: the part points into them, so no later borrow of `free` may overlap them.
+    // Split these bytes off: the part points into them, so no later borrow of `free` may overlap them.
     let (joined, rest) = mem::take(free).split_at_mut(run.iter().map(TxPacket::len).sum());
     *free = rest;
     let mut end = 0;
@@ -244,7 +245,7 @@ fn join_run(run: &[TxPacket<'_>], free: &mut &mut [u8]) -> Option<libc::iovec> {
     Some(part(joined))
 }
 
-/// Returns the destination of a packet, as passed to the socket.
+/// Returns the destination address of a packet as it is passed to the socket.
 fn destination(carrier: Carrier, packet: &TxPacket<'_>) -> SocketAddr {
     let mut to = packet.to;
     if carrier == Carrier::Ip {
@@ -260,7 +261,7 @@ fn part(bytes: &[u8]) -> libc::iovec {
 
 /// Returns the number of packets, starting with the first, that may be sent as one datagram, which the kernel
 /// or the device segments. They have the same peer, priority and length, except that the last may be shorter;
-/// together they have at most `most_bytes`.
+/// their total length is at most `most_bytes`.
 pub(crate) fn run_length(packets: &[TxPacket<'_>], most_bytes: usize) -> usize {
     let first = &packets[0];
     let segment = first.len();
@@ -285,7 +286,7 @@ pub(crate) fn run_length(packets: &[TxPacket<'_>], most_bytes: usize) -> usize {
     run
 }
 
-/// Writes the control messages for a run of packets and returns their length. Packets with the socket's own
+/// Writes the control messages for a run of packets and returns their length. Packets with the socket's
 /// priority need no priority message.
 fn put_controls(control: &mut Control, first: &TxPacket<'_>, run: usize, own_priority: u8) -> usize {
     let mut end = 0;
@@ -377,8 +378,8 @@ mod tests {
     fn the_kernel_finds_every_packet_of_a_fill_whole() {
         let bytes: Vec<u8> = (0..=u8::MAX).cycle().take(10_000).collect();
         let mut start = 0;
-        // Runs that are joined, a run of packets too long to join, and a lone packet of the socket's own
-        // priority.
+        // Runs that are copied together, a run of packets too long to copy, and a lone packet with the
+        // socket's priority.
         let packets: Vec<_> =
             [(1, 3, 100, 3), (2, 3, 200, 2), (3, 4, 1_000, 2), (4, 0, 50, 1), (5, 5, 30, 2)]
                 .into_iter()

@@ -5,7 +5,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::event::epoll::{CreateFlags, EventData, EventFlags, add, create};
 
-/// Returns a descriptor that is readable if any of these is.
+/// Returns a descriptor that is readable if any of the given descriptors is.
 pub(crate) fn watch_all(fds: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
     let epoll = create(CreateFlags::CLOEXEC)?;
     for fd in fds {

@@ -1,4 +1,4 @@
-//! All frames of a device through AF_XDP, in slots that several devices share.
+//! Receives all frames of a device, and sends frames, through AF_XDP, in slots that several devices share.
 
 use std::io;
 use std::net::UdpSocket;
@@ -21,7 +21,7 @@ use crate::l2::interface::NamedInterface;
 /// Entries of the transmit ring of each queue.
 pub(crate) const SEND_FRAMES: u32 = 512;
 
-/// Bytes in front of a received frame that the kernel reserves for programs (`XDP_PACKET_HEADROOM`).
+/// Bytes before a received frame that the kernel reserves for programs (`XDP_PACKET_HEADROOM`).
 pub(crate) const HEADROOM_BYTES: usize = 256;
 
 /// Number of fill ring entries that are filled together.
@@ -29,7 +29,7 @@ const REFILL: u32 = 32;
 
 #[derive(Debug)]
 pub(crate) struct XdpPort {
-    /// The program stays attached while this lives.
+    /// Keeps the program attached.
     _attachment: Attachment,
     queues: Vec<Queue>,
     place: Place,
@@ -62,7 +62,7 @@ impl XdpPort {
         let mut queues: Vec<Queue> = Vec::new();
         for queue in 0..count {
             let sizes = RingSizes { receive: receive_frames, send: SEND_FRAMES, completion: SEND_FRAMES };
-            // In native mode the kernel may have the device itself read and write the slots.
+            // In native mode the kernel may let the device itself read and write the slots.
             let copy_flag = if place == Place::Generic { libc::XDP_COPY } else { 0 };
             let wishes = BindOptions { copy_flag, several_frames: false };
             let first = queues.first().or(first.and_then(|port| port.queues.first()));
@@ -112,7 +112,7 @@ impl XdpPort {
         count
     }
 
-    /// Fills the empty entries of each fill ring if there are at least `least`.
+    /// Fills the empty entries of each fill ring that has at least `least` of them.
     fn refill(&mut self, slots: &mut Slots, least: u32) {
         for queue in &mut self.queues {
             if queue.missing < least {
@@ -130,7 +130,7 @@ impl XdpPort {
             });
             queue.missing -= count;
             if wake {
-                // A device that is down reads the ring when it is up again.
+                // If the device is down, it reads the ring when it is up again.
                 let _ = queue.socket.kick_receive();
             }
         }
@@ -153,7 +153,7 @@ impl XdpPort {
         Ok(())
     }
 
-    /// Makes the kernel send, and reclaims the slots of frames that were sent.
+    /// Makes the kernel send queued frames, and reclaims the slots of frames that were sent.
     pub(crate) fn flush(&mut self, slots: &mut Slots) {
         let queue = &mut self.queues[0];
         if !queue.unseen {
@@ -162,8 +162,8 @@ impl XdpPort {
         queue.socket.send.publish();
         match queue.kick(&mut self.stats.send_calls) {
             Ok(KickOutcome::Done | KickOutcome::Later) => (),
-            // The ring holds these frames until the device is up again, possibly forever; frames for which
-            // there is no room left are refused.
+            // The ring holds these frames until the device is up again, possibly forever. Frames that no
+            // longer fit are refused.
             Ok(KickOutcome::Down) | Err(_) => self.stats.refused += 1,
         }
         reap(queue, slots);

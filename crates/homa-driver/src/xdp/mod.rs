@@ -2,9 +2,9 @@
 //! and a network in Linux.
 //!
 //! The device runs a program on each frame. The program passes frames for this driver's address and port to a
-//! socket of the frame's receive queue. All other frames continue into the kernel, so the device serves the
-//! kernel as before. The program stays attached while the driver lives, and is detached when the process
-//! ends, however it ends. Frames lie in memory shared by the kernel and the process. If the device supports
+//! socket of the frame's receive queue. All other frames continue into the kernel, so the kernel can use the
+//! device as before. The program stays attached while the driver lives, and is detached when the process
+//! ends, however it ends. Frames are in memory shared by the kernel and the process. If the device supports
 //! it, the device itself reads and writes them there.
 //!
 //! Opening a driver requires the capabilities CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and Linux 5.11. A
@@ -54,32 +54,33 @@ const RETRY_NS: u64 = 20_000;
 /// How to set up an [`XdpDriver`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct XdpConfig {
-    /// Name of the device. `None`, the default: the device that has the address of `bind`.
+    /// Name of the device. With `None` (the default), the device that has the address of `bind` is used.
     pub interface: Option<String>,
-    /// Address to receive at and send from, one of the device's. If it is unspecified (the default), the
-    /// device's first address of this IP version is used. Port 0 means any free UDP port; directly over IP
-    /// the port is ignored.
+    /// Address to receive at and send from; it must be one of the device's addresses. If it is unspecified
+    /// (the default), the device's first address of this IP version is used. Port 0 means any free UDP port;
+    /// directly over IP the port is ignored.
     pub bind: SocketAddr,
-    /// Whether packets travel in UDP (the default) or directly in IP (protocol 146).
+    /// Whether packets are sent over UDP (the default) or directly over IP (protocol 146).
     pub carrier: Carrier,
-    /// Receive queues to take packets from; `None`, the default: all. Packets of an omitted queue are lost,
-    /// so the device must be configured to steer them elsewhere (`ethtool -X`, `ethtool -N`).
+    /// Receive queues to take packets from; `None` (the default) means all. Packets of an omitted queue are
+    /// lost, so the device must be configured to steer them elsewhere (`ethtool -X`, `ethtool -N`).
     pub queues: Option<Vec<u32>>,
-    /// Where the program runs. On a veth, a round trip in generic mode takes three quarters of one in native
-    /// mode, and generic mode carries a third more packets. But a datagram that the other end of a veth left
-    /// to the device to segment (UDP_SEGMENT) is segmented only in native mode. In generic mode it arrives
-    /// whole, cannot be recognized, and is dropped and counted ([`DriverStats::truncated`]).
+    /// Where the program runs. On a veth, a round trip in generic mode takes three quarters of the time it
+    /// takes in native mode, and generic mode carries a third more packets. However, a datagram that the
+    /// other end of a veth left to the device to segment (UDP_SEGMENT) is segmented only in native mode. In
+    /// generic mode it arrives unsegmented, cannot be recognized, and is dropped and counted
+    /// ([`DriverStats::truncated`]).
     pub mode: XdpMode,
     /// Whether the device itself reads and writes the frames: `Some(true)` requires it, `Some(false)` forbids
     /// it, and `None`, the default, uses it if possible.
     pub zero_copy: Option<bool>,
     /// Frames per queue for the kernel to receive into; rounded up to a power of two. 2,048 by default, since
-    /// unscheduled bytes arrive without a grant: this holds about 45 KB from each of 64 peers at once at an
-    /// MTU of 1500. All frames are used in turn, so with more frames each is colder in the caches: a round
-    /// trip with 4,096 frames was 10 % longer than with 64.
+    /// unscheduled bytes arrive without a grant: this number holds about 45 KB from each of 64 peers at once
+    /// at an MTU of 1500. All frames are used in turn, so the more frames there are, the less of each is
+    /// still in the caches: a round trip with 4,096 frames was 10 % longer than with 64.
     pub receive_frames: u32,
-    /// Additional frames that users may keep, for all drivers of a group together; packets beyond this number
-    /// are copied. 2,048 by default.
+    /// Number of additional frames that users may keep, for all drivers of a group together; packets beyond
+    /// this number are copied. 2,048 by default.
     pub kept_frames: u32,
     /// Cap on [`Driver::max_packet`] in bytes for any path; none by default.
     pub max_packet_bytes: usize,
@@ -102,7 +103,7 @@ impl Default for XdpConfig {
 }
 
 impl XdpConfig {
-    /// Returns the number of frames as the kernel accepts it.
+    /// Returns the configured number of frames, adjusted to what the kernel accepts.
     fn receive_frames(&self) -> u32 {
         self.receive_frames.clamp(64, 1 << 20).next_power_of_two()
     }
@@ -150,8 +151,8 @@ impl XdpDriver {
     /// In generic mode this requires Linux 6.15; on older kernels, all packets of a queue go to one driver,
     /// and those of the next queue to the next driver.
     ///
-    /// The drivers share their frames and belong together: if one is dropped, the frames in its rings are
-    /// lost to the others.
+    /// The drivers share their frames and belong together: if one driver is dropped, the others lose the
+    /// frames in its rings.
     ///
     /// # Errors
     /// See [`LinkError`].
@@ -198,7 +199,7 @@ impl XdpDriver {
         Ok(group)
     }
 
-    /// Returns whether packets travel in UDP or directly in IP.
+    /// Returns whether packets are sent over UDP or directly over IP.
     #[must_use]
     pub fn carrier(&self) -> Carrier {
         self.device.carrier()
@@ -304,7 +305,7 @@ impl Driver for XdpDriver {
     }
 }
 
-/// Returns the configured queues in ascending order, or all queues.
+/// Returns the configured queues in ascending order, or all queues if none are configured.
 fn choose_queues(config: &XdpConfig, device: &Device) -> Result<Vec<u32>, LinkError> {
     let count = queues::receive_queues(device.reports_fd(), &device.interface().name);
     let mut queues = config.queues.clone().filter(|queues| !queues.is_empty());

@@ -1,4 +1,4 @@
-//! Opens a device from a configuration: the program, the frames, and a socket for each queue and driver.
+//! Opens a device with a configuration: the program, the frames, and a socket for each queue and driver.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -18,19 +18,19 @@ use crate::l2::LinkError;
 use crate::l2::device::Device;
 use crate::l2::frame::ETHERNET_BYTES;
 
-/// Bytes in front of a received frame that the kernel reserves for programs (`XDP_PACKET_HEADROOM`).
+/// Bytes before a received frame that the kernel reserves for programs (`XDP_PACKET_HEADROOM`).
 const HEADROOM_BYTES: usize = 256;
 
 /// Frame lengths that the kernel accepts with pages of 4 KiB.
 const FRAME_BYTES: [usize; 2] = [2_048, 4_096];
 
-/// Entries of a transmit ring: enough for the bursts of one drive round. The protocol orders further queued
-/// packets better than a ring does.
+/// Entries of a transmit ring: enough for the bursts of one drive round. More would not help, since the
+/// protocol orders queued packets better than a ring does.
 const SEND_FRAMES: u32 = 512;
 
-/// Before this kernel version, two cores that received in generic mode for two sockets of a queue could take
-/// the same frame from the queue's fill ring, because the lock belonged to the socket and not to the queue.
-/// On such kernels one socket receives all packets of a queue.
+/// Before this kernel version, two cores that received in generic mode for two sockets of one queue could
+/// take the same frame from the queue's fill ring, because the lock was per socket instead of per queue. On
+/// such kernels one socket receives all packets of a queue.
 const SHARED_GENERIC: (u32, u32) = (6, 15);
 
 /// How packets are placed in frames.
@@ -42,23 +42,23 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Returns the layout for a device of this MTU.
+    /// Returns the layout for a device with this MTU.
     fn for_mtu(mtu: usize) -> Layout {
         let longest = mtu + ETHERNET_BYTES;
         let fits = FRAME_BYTES.into_iter().find(|bytes| longest <= bytes - HEADROOM_BYTES);
         Layout { frame_bytes: fits.unwrap_or(FRAME_BYTES[1]), several: fits.is_none() }
     }
 
-    /// Returns the maximum length of a device's frame that fits into one frame of the memory.
+    /// Returns the maximum length of a device's frame that fits into one frame of the shared memory.
     pub(super) fn one_frame_max() -> usize {
         FRAME_BYTES[1] - HEADROOM_BYTES
     }
 }
 
-/// The parts of the drivers of a device.
+/// The parts that make up the drivers of a device.
 #[derive(Debug)]
 pub(super) struct OpenedDevice {
-    /// The program stays attached while this lives.
+    /// Keeps the program attached.
     pub(super) attachment: Attachment,
     pub(super) place: Place,
     /// The queues of each driver.
@@ -67,7 +67,7 @@ pub(super) struct OpenedDevice {
     pub(super) layout: Layout,
 }
 
-/// A device, with the configuration to open it with.
+/// A device and the configuration to open it with.
 pub(super) struct OpenRequest<'a> {
     pub(super) config: &'a XdpConfig,
     pub(super) device: &'a Device,
@@ -135,8 +135,8 @@ impl OpenRequest<'_> {
         let completions =
             SoleOrShared::for_drivers(drivers, Completions::new(rings.completion, drivers, SEND_FRAMES));
         let parts = sockets.into_iter().zip(fill).zip(completions);
-        // The first driver fills the ring initially. Each later driver only replaces the frames that it has
-        // taken.
+        // The first driver fills the ring initially. Each later driver only replaces the frames that it
+        // takes.
         let missing = |driver| if driver == 0 { self.config.receive_frames() } else { 0 };
         Ok(parts
             .enumerate()
@@ -157,15 +157,15 @@ impl OpenRequest<'_> {
         let sizes = RingSizes {
             receive: self.config.receive_frames(),
             send: SEND_FRAMES,
-            // Large enough that the frames of a driver that does not poll never fill it.
+            // The ring is large enough that the frames of a driver that does not poll never fill it.
             completion: (SEND_FRAMES * self.ours.sockets).next_power_of_two(),
         };
         let mut wishes = self.bind_options(place, layout);
         loop {
             match XdpSocket::open((self.index(), queue), umem, role, wishes, sizes) {
                 Ok(opened) => return Ok(opened),
-                // Kernels before 6.6 do not support packets in several frames, but this device's packets fit
-                // into one.
+                // Kernels before 6.6 do not support packets that span several frames, but all packets of this
+                // device fit into one frame.
                 Err(SetupError { step: SetupStep::Bind, error })
                     if wishes.several_frames
                         && !layout.several
@@ -180,18 +180,17 @@ impl OpenRequest<'_> {
 
     fn bind_options(&self, place: Place, layout: Layout) -> BindOptions {
         let copy_flag = match self.config.zero_copy {
-            // A program in the kernel's receive path sees packets that the device has already handed over.
+            // A program in the kernel's receive path runs on packets that the device has already handed over.
             _ if place == Place::Generic => libc::XDP_COPY,
             None => 0,
             Some(true) => libc::XDP_ZEROCOPY,
             Some(false) => libc::XDP_COPY,
         };
-        // Packets longer than the MTU are dropped in any case, but only packets that arrive can be reported.
+        // Packets longer than the MTU are dropped in any case, but they must arrive here to be counted.
         BindOptions { copy_flag, several_frames: layout.several || place == Place::Generic }
     }
 
-    /// Allocates as many frames as all fill rings have entries, plus those that may be held and those for
-    /// sending.
+    /// Allocates a frame for each fill ring entry, plus frames that may be held and frames for sending.
     fn frames(&self, layout: Layout, queues: u32) -> Result<Umem, LinkError> {
         let drivers = self.ours.sockets;
         let held = self.config.kept_frames.saturating_add(HELD_BY_BURSTS * drivers);
@@ -237,7 +236,7 @@ impl OpenRequest<'_> {
         Err(self.refused("attaching the XDP program", error))
     }
 
-    /// Returns the error for a device that runs another program.
+    /// Returns the error for a device that already runs another program.
     fn taken(&self) -> LinkError {
         let id = queues::attached_program(self.index());
         let program = match (id, id.and_then(homa_bpf::program::name_of)) {

@@ -39,7 +39,7 @@ pub(super) struct LocalAddresses {
 }
 
 impl LocalAddresses {
-    /// Returns the address and port of `sockets` drivers on a device.
+    /// Returns the addresses and port of `sockets` drivers on a device.
     pub(super) fn of(device: &Device, sockets: u32) -> LocalAddresses {
         let local = device.local();
         let udp_port = (device.carrier() == Carrier::Udp).then_some(local.port());
@@ -59,7 +59,7 @@ impl LocalAddresses {
     }
 }
 
-/// Returns the map index of a queue's socket with this number.
+/// Returns the map index of the socket with this number in a queue.
 pub(super) fn place_of(queue: u32, socket: u32, sockets: u32) -> u32 {
     queue * sockets + socket
 }
@@ -74,20 +74,20 @@ pub(super) fn load(code: &[Instruction]) -> io::Result<OwnedFd> {
     program::load(NAME, code, AttachPoint::Device)
 }
 
-/// Builds the program for a map of sockets indexed by [`place_of`]. If there is no socket, the frame goes to
+/// Builds the program for a map of sockets indexed by [`place_of`]. A frame without a matching socket goes to
 /// the kernel.
 pub(super) fn build(ours: &LocalAddresses, map: i32) -> Vec<Instruction> {
     assemble(ours, |program| {
         choose(program, ours.sockets);
         program.load_map(R1, map);
-        // The low bits of the flags become the helper's result if there is no socket.
+        // The helper returns the low bits of the flags if there is no socket.
         program.set(R3, XDP_PASS);
         program.call(REDIRECT_MAP);
     })
 }
 
-/// Computes the map index of the frame's socket into R2. The socket's number in its queue is half of the
-/// lower 32 bits of the RPC ID (in R3), modulo the number of sockets.
+/// Computes the map index of the frame's socket into R2. The socket's number in its queue is (lower 32 bits
+/// of the RPC ID / 2) modulo the number of sockets; R3 contains the lower 32 bits.
 fn choose(program: &mut Assembler, sockets: u32) {
     program.load(Width::Four, R2, R6, context::QUEUE);
     if sockets > 1 {
@@ -111,8 +111,8 @@ pub(super) fn redirect_all(map: i32) -> Vec<Instruction> {
 }
 
 /// Builds a program that runs the code of `take`, which sets R0, for this driver's frames, and returns
-/// [`XDP_PASS`] for others. R6 is the context. If there are several sockets, R3 is the lower half of the RPC
-/// ID in network order, or 0 if the packet is too short.
+/// [`XDP_PASS`] for others. R6 contains the context. If there are several sockets, R3 contains the lower half
+/// of the RPC ID in network order, or 0 if the packet is too short.
 fn assemble(ours: &LocalAddresses, take: impl FnOnce(&mut Assembler)) -> Vec<Instruction> {
     let mut program = Assembler::default();
     let [is_v4, is_v6, is_ours, pass] = std::array::from_fn(|_| program.label());

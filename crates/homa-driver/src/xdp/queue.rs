@@ -1,4 +1,4 @@
-//! A receive queue of a device, and one of its sockets.
+//! A receive queue of a device, with one of its sockets.
 
 use std::io;
 
@@ -15,7 +15,7 @@ const KERNEL_BATCH: u32 = 32;
 pub(super) enum KickOutcome {
     /// The kernel has seen all packets in the ring.
     Done,
-    /// The kernel has no room for the rest now.
+    /// The kernel currently has no room for the rest.
     Later,
     /// The device is down.
     Down,
@@ -25,14 +25,14 @@ pub(super) enum KickOutcome {
 #[derive(Debug)]
 pub(super) struct Completions {
     ring: ConsumerRing<u64>,
-    /// For each driver, those of its frames that another driver has reaped here.
+    /// For each driver, its frames that another driver has removed from the ring.
     found: Vec<Vec<u32>>,
 }
 
 impl Completions {
     /// Prepares for `drivers` drivers with `frames` frames for sending each.
     pub(super) fn new(ring: ConsumerRing<u64>, drivers: u32, frames: u32) -> Completions {
-        // A lone driver finds no frames of others.
+        // A lone driver finds no frames of other drivers.
         let room = if drivers > 1 { frames as usize } else { 0 };
         Completions { ring, found: (0..drivers).map(|_| Vec::with_capacity(room)).collect() }
     }
@@ -63,18 +63,18 @@ pub(super) struct Queue {
     pub(super) completions: SoleOrShared<Completions>,
     /// Whether the device itself reads frames, so that no call is needed for each frame.
     zero_copy: bool,
-    /// Number of fill ring entries whose frame was received by this driver.
+    /// Number of fill ring entries whose frames were received by this driver and not yet replaced.
     pub(super) missing: u32,
-    /// The frames received so far of a packet that spans several.
+    /// The frames received so far of a packet that spans several frames.
     pub(super) parts: Vec<libc::xdp_desc>,
     /// Whether the transmit ring holds packets that the kernel has not seen.
     pub(super) unseen: bool,
-    /// System calls that made the kernel process the fill ring.
+    /// Number of system calls that made the kernel process the fill ring.
     pub(super) receive_kicks: u64,
 }
 
 impl Queue {
-    /// Makes a queue. `missing` is the number of fill ring entries that this driver must fill.
+    /// Creates a queue. `missing` is the number of fill ring entries that this driver must fill.
     pub(super) fn new(
         socket: XdpSocket,
         fill: SoleOrShared<ProducerRing<u64>>,
@@ -106,7 +106,7 @@ impl Queue {
             let (went, before) = (waiting - left, waiting);
             waiting = left;
             match result.map_err(|error| (error.raw_os_error(), error)) {
-                // The kernel may have sent its batch without reporting that more is left.
+                // The kernel may have sent its maximum batch without reporting that more packets are left.
                 Ok(()) if self.zero_copy || left == 0 || went == 0 => {
                     self.unseen = false;
                     return Ok(KickOutcome::Done);

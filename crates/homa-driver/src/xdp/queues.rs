@@ -8,12 +8,12 @@ use crate::netdev;
 /// Command of linux/ethtool.h that returns the number of queues of a device.
 const ETHTOOL_GET_CHANNELS: u32 = 0x3c;
 
-/// Words of its structure: the command; the maximum numbers of receive, send, other and combined queues; and
-/// the current numbers of each.
+/// Words of the command's structure: the command; the maximum numbers of receive, send, other and combined
+/// queues; and the current numbers of each.
 const CHANNELS_WORDS: usize = 9;
 
-/// Returns the number of receive queues of a device, queried through any socket of its network namespace. 1
-/// if the device does not report it.
+/// Returns the number of receive queues of a device, queried through any socket of its network namespace, or
+/// 1 if the device does not report the number.
 pub(super) fn receive_queues(socket: BorrowedFd<'_>, device: &str) -> u32 {
     let mut words = [0; CHANNELS_WORDS];
     words[0] = ETHTOOL_GET_CHANNELS;

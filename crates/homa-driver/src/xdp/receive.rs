@@ -9,7 +9,7 @@ use crate::burst::RxBurst;
 use crate::driver::DriverStats;
 use crate::l2::frame::{ETHERNET_BYTES, FramedPacket, ParseOptions, checksums_fit, parse};
 
-/// Packets of at least this length are lent to the burst in place. Copying a shorter packet costs less than
+/// Minimum length of packets that are lent to the burst in place. Copying a shorter packet costs less than
 /// the atomic operations that lend a frame and return it.
 const LEND_MIN_BYTES: usize = 512;
 
@@ -20,14 +20,14 @@ const REFILL: u32 = 16;
 /// A VLAN tag, which a device may leave in a frame.
 const VLAN_BYTES: usize = 4;
 
-/// Takes packets out of frames.
+/// Moves packets from frames to bursts.
 #[derive(Debug)]
 pub(super) struct Receiver {
     umem: Arc<Umem>,
-    /// Frames of copied packets. There are never more of them than missing fill ring entries in the queues,
-    /// so no driver of a group hoards frames that another one lacks.
+    /// Frames whose packets were copied. There are never more of them than missing fill ring entries in the
+    /// queues, so no driver of a group hoards frames that another one lacks.
     free: Vec<u32>,
-    /// All other frames that neither the kernel nor a holder has.
+    /// All other frames that are held neither by the kernel nor by a burst or user.
     spare: SoleOrShared<Vec<u32>>,
     parser: ReceiveContext,
     /// Index of the queue that the next call reads first.
@@ -36,14 +36,14 @@ pub(super) struct Receiver {
     joined: Vec<u8>,
 }
 
-/// How frames are parsed.
+/// The context in which frames are parsed.
 #[derive(Debug)]
 struct ReceiveContext {
     /// The parse options; the length is replaced for each frame.
     view: ParseOptions,
     /// Maximum length of a frame, from the device's MTU.
     longest: usize,
-    /// Whether a warning about longer frames has been logged.
+    /// Whether a warning about frames that are too long has been logged.
     said: bool,
 }
 
@@ -73,7 +73,7 @@ impl Receiver {
     /// Fills the burst from all queues, starting with the next queue.
     pub(super) fn receive(&mut self, queues: &mut [Queue], burst: &mut RxBurst, stats: &mut DriverStats) {
         for _ in 0..queues.len() {
-            // The next call starts with the queues not read in this call.
+            // The next call starts with the queues that this call did not read.
             if burst.len() >= burst.max_packets() {
                 break;
             }
@@ -103,19 +103,19 @@ impl Receiver {
         }
     }
 
-    /// Takes a packet that lies in one frame.
+    /// Adds a packet contained in one frame to the burst.
     fn take_one(&mut self, part: &libc::xdp_desc, burst: &mut RxBurst, stats: &mut DriverStats) {
         let frame = self.umem.frame_at(part.addr);
-        // SAFETY: the receive ring has just named these bytes, so the kernel has written them and passed the
-        // frame to this process. The kernel gets the frame back only through a fill ring, and this reference
-        // is not used after the frame is lent or freed.
+        // SAFETY: the receive ring has just returned these bytes, so the kernel has written them and passed
+        // the frame to this process. The kernel gets the frame back only through a fill ring, and this
+        // reference is not used after the frame is lent or freed.
         let bytes = unsafe { self.umem.received(part.addr, part.len) };
         if let Some(found) = self.parser.parse(bytes, stats) {
             let packet = &bytes[found.start..found.start + found.length];
             let first = burst.len();
             if packet.len() >= LEND_MIN_BYTES && self.umem.lend(frame) {
                 let start = part.addr as usize + found.start;
-                // SAFETY: the frame's only use passes to the burst, and the bytes are within the frame that
+                // SAFETY: the frame's only use passes to the burst, and the bytes are within the frame, which
                 // the kernel has received into.
                 unsafe { burst.lend(&self.umem, frame, found.from, (start, packet.len()), packet.len()) };
                 burst.note_dscp_byte(first, found.dscp_byte);
@@ -126,12 +126,12 @@ impl Receiver {
         self.free.push(frame);
     }
 
-    /// Takes a packet that lies in several frames, by copying.
+    /// Adds a packet that spans several frames to the burst, by copying.
     fn take_joined(&mut self, parts: &mut Vec<libc::xdp_desc>, burst: &mut RxBurst, stats: &mut DriverStats) {
         let mut joined = std::mem::take(&mut self.joined);
         joined.clear();
         for part in parts.drain(..) {
-            // SAFETY: the receive ring has named these bytes, and the frame is not put into a fill ring
+            // SAFETY: the receive ring has returned these bytes, and the frame is not put into a fill ring
             // before this reference ends.
             joined.extend_from_slice(unsafe { self.umem.received(part.addr, part.len) });
             self.free.push(self.umem.frame_at(part.addr));
@@ -142,8 +142,8 @@ impl Receiver {
         self.joined = joined;
     }
 
-    /// Fills the empty entries of each fill ring if there are at least `least`. There are enough frames
-    /// unless one is on its way back from another thread.
+    /// Fills the empty entries of each fill ring that has at least `least` of them. There are enough frames
+    /// unless another thread is still returning one.
     pub(super) fn refill(&mut self, queues: &mut [Queue], least: u32) {
         if queues.iter().all(|queue| queue.missing < least.max(1)) {
             return;
@@ -161,7 +161,7 @@ impl Receiver {
             let wanted = queue.missing.min(free.len() as u32);
             let (count, sleeps) = queue.fill.with(|fill| {
                 // The kernel reports a frame as consumed only after it has reported the packet received into
-                // it.
+                // the frame.
                 let count = fill.room(wanted).min(wanted);
                 if count > 0 {
                     for frame in free.drain(free.len() - count as usize..).rev() {
@@ -173,7 +173,7 @@ impl Receiver {
             });
             queue.missing -= count;
             if count > 0 && sleeps {
-                // A device that is down reads the ring when it is up again.
+                // If the device is down, it reads the ring when it is up again.
                 let _ = queue.socket.kick_receive();
                 queue.receive_kicks += 1;
             }
@@ -196,7 +196,7 @@ impl ReceiveContext {
             }
             return None;
         }
-        // The program has checked the frame already, so an invalid packet here is damaged.
+        // The program has already checked the frame, so a packet that is invalid here is damaged.
         let found = parse(bytes, &ParseOptions { wire_length: bytes.len(), ..self.view });
         let found = found.ok().filter(|found| checksums_fit(self.view.carrier, bytes, found));
         let Some(found) = found else {

@@ -4,7 +4,7 @@
 //! The writer of entries writes them and then advances the producer index with a release store. The reader
 //! reads the producer index with an acquire load and then the entries. The consumer index returns entries in
 //! the same way. Indices increase without bound, modulo 2^32. Each index has a single writer, so this process
-//! keeps a copy of its own indices and need not read them from shared memory.
+//! keeps a copy of its own indices and does not have to read them from shared memory.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -29,7 +29,7 @@ impl Mapping {
         Mapping::new(bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
     }
 
-    /// Maps memory that a descriptor shares.
+    /// Maps the memory of a shared descriptor.
     fn shared(bytes: usize, fd: BorrowedFd<'_>, offset: libc::off_t) -> io::Result<Mapping> {
         Mapping::new(bytes, libc::MAP_SHARED | libc::MAP_POPULATE, fd.as_raw_fd(), offset)
     }
@@ -66,8 +66,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped once with this length, and no pointer into the memory is used any more: each holder
-        // of such a pointer owns this value.
+        // SAFETY: mapped once with this length, and no pointer into the memory is still used: each holder of
+        // such a pointer owns this value.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
@@ -114,20 +114,20 @@ impl<T: Copy> RingMemory<T> {
     }
 
     fn producer(&self) -> &AtomicU32 {
-        // SAFETY: within the mapping and aligned, and both the kernel and the process access it only
-        // atomically.
+        // SAFETY: the index is within the mapping and aligned, and both the kernel and the process access it
+        // only atomically.
         unsafe { self.producer.as_ref() }
     }
 
     fn consumer(&self) -> &AtomicU32 {
-        // SAFETY: within the mapping and aligned, and both the kernel and the process access it only
-        // atomically.
+        // SAFETY: the index is within the mapping and aligned, and both the kernel and the process access it
+        // only atomically.
         unsafe { self.consumer.as_ref() }
     }
 
     fn needs_wakeup(&self) -> bool {
-        // SAFETY: within the mapping and aligned, and both the kernel and the process access it only
-        // atomically.
+        // SAFETY: the flags are within the mapping and aligned, and both the kernel and the process access
+        // them only atomically.
         let flags = unsafe { self.flags.as_ref() };
         flags.load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }
@@ -146,7 +146,7 @@ pub(super) struct ProducerRing<T> {
     shared: RingMemory<T>,
     /// Our index, including entries that are not yet published.
     next: u32,
-    /// The kernel's index as of its last read.
+    /// The kernel's index when it was last read.
     seen: u32,
 }
 
@@ -208,7 +208,7 @@ pub(super) struct ConsumerRing<T> {
     shared: RingMemory<T>,
     /// Our index, including entries that were taken but not yet released.
     next: u32,
-    /// The kernel's index as of its last read.
+    /// The kernel's index when it was last read.
     seen: u32,
 }
 
@@ -225,7 +225,7 @@ impl<T: Copy> ConsumerRing<T> {
     /// Takes the next entry, if any.
     pub(super) fn pop(&mut self) -> Option<T> {
         if self.next == self.seen {
-            // Acquire: the entries before the index become visible with it.
+            // Acquire: the entries before the index become visible together with it.
             self.seen = self.shared.producer().load(Ordering::Acquire);
             assert!(
                 self.seen.wrapping_sub(self.next) <= self.shared.size,
@@ -256,10 +256,10 @@ mod tests {
         libc::xdp_ring_offset { producer: 0, consumer: 64, desc: 192, flags: 128 };
     const SIZE: u32 = 4;
 
-    /// Makes both ends of a ring in memory of this process; the indices start at `start`.
+    /// Creates both ends of a ring in this process's memory; the indices start at `start`.
     fn ends(start: u32) -> (ProducerRing<u64>, ConsumerRing<u64>) {
         let memory = Mapping::anonymous(4096).unwrap();
-        // Two values for the same memory; one of them is never unmapped.
+        // Two values for the same memory; only one of them is unmapped.
         let duplicate = Mapping { start: memory.start, bytes: memory.bytes };
         let shared = [memory, duplicate].map(|memory| RingMemory::new(memory, &OFFSETS, SIZE));
         shared[0].producer().store(start, Ordering::Relaxed);

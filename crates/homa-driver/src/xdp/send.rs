@@ -16,26 +16,26 @@ pub(super) struct Sender {
     umem: Arc<Umem>,
     /// Index of this driver among those that share the frames.
     driver: u32,
-    /// Frames that this driver currently owns, rather than the kernel.
+    /// Frames currently owned by this driver, not the kernel.
     free: Vec<u32>,
     /// Maximum number of frames per packet.
     frames_max: usize,
 }
 
 impl Sender {
-    /// Makes a sender whose frames are all free.
+    /// Creates a sender whose frames are all free.
     pub(super) fn new(umem: &Arc<Umem>, driver: u32, several: bool) -> Sender {
         let frames_max = if several { (usize::from(u16::MAX) + 1) / umem.frame_bytes() } else { 1 };
         let free = umem.frames_of_sender(driver).collect();
         Sender { umem: Arc::clone(umem), driver, free, frames_max }
     }
 
-    /// Returns the maximum bytes of a packet for any path.
+    /// Returns the maximum length in bytes of a packet on any path.
     pub(super) fn max_packet(&self) -> usize {
         self.frames_max * self.umem.frame_bytes() - HEADERS_MAX
     }
 
-    /// Whether a ring holds packets for which the kernel must be called.
+    /// Whether a ring contains packets for which the kernel must be called.
     pub(super) fn is_behind(&self, device: &Device, queues: &[Queue]) -> bool {
         queues.iter().any(|queue| queue.unseen) && device.is_up()
     }
@@ -69,8 +69,8 @@ impl Sender {
             taken += 1;
         }
         for queue in queues.iter_mut().filter(|queue| queue.unseen) {
-            // Published once for all packets: the kernel's core has to fetch the cache line of a changed
-            // index.
+            // Publish once for all packets: after each change of the index, the kernel's core has to fetch
+            // its cache line.
             queue.socket.send.publish();
         }
         match self.kick(device, queues, stats) {
@@ -109,11 +109,11 @@ impl Sender {
         Ok(())
     }
 
-    /// Writes a packet into frames and puts the frames into the ring, which is published to the kernel later.
-    /// Returns whether there was room.
+    /// Writes a packet into frames and puts the frames into the ring; publishing them to the kernel is left
+    /// to the caller. Returns whether there was room.
     fn put(&mut self, queue: &mut Queue, headers: &Headers, packet: &TxPacket<'_>) -> bool {
-        // The headers may be shorter than this; even so, a packet that just fits into one frame does not use
-        // a second.
+        // The headers may be shorter than HEADERS_MAX. Even so, a packet that just fits into one frame does
+        // not use a second one.
         let frames = (HEADERS_MAX + packet.len()).div_ceil(self.umem.frame_bytes());
         if self.free.len() < frames || queue.socket.send.room(frames as u32) < frames as u32 {
             return false;
@@ -121,7 +121,7 @@ impl Sender {
         let (mut header, mut payload) = (packet.header, packet.payload);
         for i in 0..frames {
             let frame = self.free.pop().expect("they were counted");
-            // SAFETY: the frame is for sending and was free, so neither the kernel nor anything else in this
+            // SAFETY: the frame is for sending and was free, so neither the kernel nor any other code in this
             // process uses it.
             let bytes = unsafe { self.umem.for_sending(frame) };
             let mut at = match i {
@@ -146,8 +146,8 @@ impl Sender {
     }
 }
 
-/// Returns the queue for a peer's packets. For a given driver it never changes, so that packets keep their
-/// order; the next driver uses another queue, so that drivers do not wait for each other.
+/// Returns the queue for a peer's packets. It never changes for a given driver, so packets keep their order.
+/// The next driver uses another queue, so drivers do not wait for each other.
 fn queue_of(ip: IpAddr, driver: u32, queues: usize) -> usize {
     let last = match ip {
         IpAddr::V4(ip) => ip.octets()[3],

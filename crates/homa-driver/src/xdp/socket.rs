@@ -1,4 +1,4 @@
-//! An AF_XDP socket: it receives all or some of the packets of one receive queue, and sends.
+//! An AF_XDP socket, which sends, and receives all or some of the packets of one receive queue.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -10,26 +10,26 @@ use super::umem::Umem;
 use crate::socket::option;
 
 /// Number of attempts to bind to a queue that another socket still occupies, and milliseconds between them:
-/// ten seconds in total. The kernel frees the queue of a closed socket in the background, about 40 ms later.
-/// This takes seconds if the processors are busy, or if many devices are removed at the same time.
+/// ten seconds in total. The kernel frees the queue of a closed socket in the background, usually about 40 ms
+/// later. This takes seconds if the processors are busy, or if many devices are removed at the same time.
 const BIND_TRIES: u32 = 2_500;
 const BIND_PAUSE_MS: u64 = 4;
 
-/// Numbers of entries of a socket's rings; all are powers of two.
+/// Numbers of entries in a socket's rings; all are powers of two.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RingSizes {
-    /// Of the fill ring and the receive ring.
+    /// Entries in the fill ring and in the receive ring.
     pub(super) receive: u32,
-    /// Of the transmit ring.
+    /// Entries in the transmit ring.
     pub(super) send: u32,
-    /// Of the completion ring.
+    /// Entries in the completion ring.
     pub(super) completion: u32,
 }
 
 /// The resources that a socket shares with another socket.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Role<'a> {
-    /// Nothing: it is the first socket that uses its frames.
+    /// Nothing: the socket is the first to use its frames.
     First,
     /// The frames of this socket; the new socket is bound to another queue.
     SharesFrames(&'a XdpSocket),
@@ -37,15 +37,15 @@ pub(super) enum Role<'a> {
     SharesQueue(&'a XdpSocket),
 }
 
-/// The rings that all sockets of a queue share: frames for the kernel to receive into, and frames that it has
-/// sent.
+/// The rings that all sockets of a queue share: the fill ring with frames for the kernel to receive into, and
+/// the completion ring with frames that it has sent.
 #[derive(Debug)]
 pub(super) struct QueueRings {
     pub(super) fill: ProducerRing<u64>,
     pub(super) completion: ConsumerRing<u64>,
 }
 
-/// Bind options for the first socket that uses its frames.
+/// Bind options for the first socket that uses a set of frames.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BindOptions {
     /// `XDP_ZEROCOPY`, `XDP_COPY`, or 0 for the best available mode.
@@ -102,8 +102,8 @@ fn register(fd: BorrowedFd<'_>, umem: &Umem) -> io::Result<()> {
     };
     let bytes = size_of::<libc::xdp_umem_reg>() as libc::socklen_t;
     let (level, name) = (libc::SOL_XDP, libc::XDP_UMEM_REG);
-    // SAFETY: the kernel reads `bytes` bytes of the registration. It will write to the area where the fill
-    // ring allows it, and the caller keeps the area alive for longer than the socket.
+    // SAFETY: the kernel reads `bytes` bytes of the registration. Later it writes to the area where the fill
+    // ring allows it, and the caller keeps the area alive longer than the socket.
     match unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const registration).cast(), bytes) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -125,7 +125,7 @@ fn read_option<T>(fd: BorrowedFd<'_>, name: libc::c_int) -> io::Result<T> {
 
 impl XdpSocket {
     /// Opens a socket for a queue of a device, with the queue's rings if it is the queue's first socket. The
-    /// caller must keep the frames alive for longer than the socket.
+    /// caller must keep the frames alive longer than the socket.
     pub(super) fn open(
         (device, queue): (u32, u32),
         umem: &Umem,
@@ -145,7 +145,7 @@ impl XdpSocket {
                 None
             }
             Role::SharesFrames(other) | Role::SharesQueue(other) => {
-                // The flags of the first socket apply to all.
+                // The flags of the first socket apply to all sockets.
                 flags = libc::XDP_SHARED_UMEM;
                 Some(other)
             }

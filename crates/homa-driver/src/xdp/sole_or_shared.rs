@@ -1,8 +1,8 @@
-//! A value that one driver owns alone or the drivers of a group share.
+//! A value that is owned by one driver alone or shared by the drivers of a group.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A value that may be shared. A lone driver does not pay for a lock.
+/// A value that may be shared. A lone driver does not pay for locking it.
 #[derive(Debug)]
 pub(super) enum SoleOrShared<T> {
     Sole(T),
@@ -10,7 +10,7 @@ pub(super) enum SoleOrShared<T> {
 }
 
 impl<T> SoleOrShared<T> {
-    /// Makes one handle for each of `drivers` drivers.
+    /// Creates one handle for each of `drivers` drivers.
     pub(super) fn for_drivers(drivers: u32, value: T) -> Vec<SoleOrShared<T>> {
         if drivers == 1 {
             return vec![SoleOrShared::Sole(value)];
@@ -23,7 +23,7 @@ impl<T> SoleOrShared<T> {
     pub(super) fn with<R>(&mut self, work: impl FnOnce(&mut T) -> R) -> R {
         match self {
             SoleOrShared::Sole(value) => work(value),
-            // After a panic the value is still consistent: a driver moves a whole frame or none.
+            // After a panic the value is still consistent: a driver moves either a whole frame or none.
             SoleOrShared::Shared(value) => work(&mut value.lock().unwrap_or_else(PoisonError::into_inner)),
         }
     }

@@ -1,11 +1,11 @@
 //! The frames that a device's sockets share with the kernel (a UMEM), and the owner of each frame.
 //!
-//! A frame for sending belongs to one driver or to the kernel; each driver of a group has frames of its own
-//! and tracks them. A frame for receiving is in use by the kernel, waits in the receive ring, is free, or is
-//! held: by a burst, or by a user that keeps it beyond its burst.
+//! A frame for sending belongs to one driver or to the kernel; each driver of a group has its own frames and
+//! tracks them. A frame for receiving is in use by the kernel, waits in the receive ring, is free, or is
+//! held, either by a burst or by a user that keeps it beyond its burst.
 //!
-//! At most `held_max` frames are held at a time, and there are that many more frames than fill ring entries.
-//! The kernel therefore always has frames to receive into, however many messages wait to be read.
+//! At most `held_max` frames are held at a time, and there are that many more frames than entries in the fill
+//! ring. The kernel therefore always has frames to receive into, however many messages wait to be read.
 
 use std::io;
 use std::ptr::NonNull;
@@ -17,7 +17,7 @@ use crate::burst::{BURST_PACKETS, FrameSource};
 /// Marks the end of a list of frames.
 const NONE: u32 = u32::MAX;
 
-/// Number of frames that may be held but not kept: what a burst needs while the maximum number of frames is
+/// Number of frames that may be held but not kept. Bursts need this many when the maximum number of frames is
 /// kept.
 pub(super) const HELD_BY_BURSTS: u32 = 2 * BURST_PACKETS as u32;
 
@@ -28,24 +28,24 @@ pub(crate) struct Umem {
     frame_bytes: usize,
     /// Frames below this index are for receiving, the rest for sending.
     receive_frames: u32,
-    /// For each frame for receiving, the number of its holders.
+    /// Number of holders of each frame for receiving.
     uses: Box<[AtomicU32]>,
-    /// A list of frames returned by any thread: its first frame; `next` has the frame after each. Frames are
-    /// pushed one by one but taken all at once, so no compare-exchange can mistake an old head for a new one
-    /// (ABA).
+    /// First frame in a list of frames that were returned by any thread; `next` contains the frame after
+    /// each. Frames are pushed one by one but removed all at once, so no compare-exchange can mistake an old
+    /// head for a new one (ABA).
     returned: AtomicU32,
     next: Box<[AtomicU32]>,
     held: AtomicU32,
     held_max: u32,
     /// The part of `held_max` that is reserved for bursts.
     for_bursts: u32,
-    /// Number of frames for sending per driver.
+    /// Number of frames each driver has for sending.
     frames_of_each: u32,
 }
 
 impl Umem {
-    /// Allocates memory for frames of this length, a power of two. Initially the driver owns all frames for
-    /// receiving.
+    /// Allocates memory for frames of this length, a power of two. Initially the driver owns all receive
+    /// frames.
     pub(super) fn new(frame_bytes: usize, receive: u32, send: u32, held_max: u32) -> io::Result<Umem> {
         assert!(frame_bytes.is_power_of_two());
         assert!(receive > held_max && held_max >= HELD_BY_BURSTS);
@@ -67,7 +67,7 @@ impl Umem {
         })
     }
 
-    /// Divides the frames for sending among `drivers` drivers, each of which has bursts of its own.
+    /// Divides the frames for sending among `drivers` drivers, each of which has its own bursts.
     pub(super) fn shared_by(mut self, drivers: u32) -> Umem {
         self.for_bursts = HELD_BY_BURSTS * drivers;
         self.frames_of_each /= drivers;
@@ -75,8 +75,8 @@ impl Umem {
         self
     }
 
-    /// Allocates memory for frames that are never lent: the caller tracks the owner of each, and all count as
-    /// frames for sending.
+    /// Allocates memory for frames that are never lent. The caller tracks the owner of each frame; all count
+    /// as frames for sending.
     pub(crate) fn plain(frame_bytes: usize, count: u32) -> io::Result<Umem> {
         assert!(frame_bytes.is_power_of_two());
         Ok(Umem {
@@ -110,7 +110,7 @@ impl Umem {
         self.receive_frames..(self.memory.len() / self.frame_bytes) as u32
     }
 
-    /// Returns the frames for sending of one driver.
+    /// Returns the range of one driver's frames for sending.
     pub(super) fn frames_of_sender(&self, driver: u32) -> std::ops::Range<u32> {
         let first = self.receive_frames + driver * self.frames_of_each;
         first..first + self.frames_of_each
@@ -127,7 +127,7 @@ impl Umem {
         self.memory.len() / self.frame_bytes
     }
 
-    /// Returns the address of a frame, as used in the rings.
+    /// Returns the address by which the rings refer to a frame.
     pub(crate) fn address(&self, frame: u32) -> u64 {
         u64::from(frame) * self.frame_bytes as u64
     }
@@ -145,12 +145,12 @@ impl Umem {
     /// Returns the bytes of a received frame.
     ///
     /// # Safety
-    /// The receive ring has named these bytes, and no fill ring names their frame while the reference is
-    /// used.
+    /// The receive ring has returned these bytes, and no fill ring contains their frame while the reference
+    /// is used.
     pub(crate) unsafe fn received(&self, address: u64, length: u32) -> &[u8] {
         let (start, length) = (address as usize, length as usize);
         assert!(start + length <= self.memory.len(), "the kernel names bytes of this memory");
-        // SAFETY: the assertion has checked that the range is within the mapping; the caller promises that
+        // SAFETY: the assertion has checked that the range is within the mapping; the caller guarantees that
         // the kernel does not write to the bytes.
         unsafe { std::slice::from_raw_parts(self.memory.start().as_ptr().add(start), length) }
     }
@@ -163,7 +163,7 @@ impl Umem {
     pub(crate) unsafe fn for_sending(&self, frame: u32) -> &mut [u8] {
         assert!(self.frames_for_sending().contains(&frame));
         let start = self.address(frame) as usize;
-        // SAFETY: the assertion has checked that the range is within the mapping; the caller promises
+        // SAFETY: the assertion has checked that the range is within the mapping; the caller guarantees
         // exclusive access.
         unsafe { std::slice::from_raw_parts_mut(self.memory.start().as_ptr().add(start), self.frame_bytes) }
     }
@@ -186,7 +186,7 @@ impl Umem {
         true
     }
 
-    /// Appends frames that were returned since the last call.
+    /// Appends to `free` the frames that were returned since the last call.
     pub(super) fn take_returned(&self, free: &mut Vec<u32>) {
         if self.returned.load(Ordering::Relaxed) == NONE {
             return;
@@ -212,8 +212,8 @@ impl Umem {
     }
 }
 
-// SAFETY: the mapping does not move until the value is dropped. The kernel writes only to frames that a fill
-// ring names. The driver fills with frames that were returned or never lent, and a frame is returned with its
+// SAFETY: the mapping does not move until the value is dropped. The kernel writes only to frames in a fill
+// ring. The driver fills with frames that were returned or never lent, and a frame is returned only with its
 // last use.
 unsafe impl FrameSource for Umem {
     fn memory(&self) -> NonNull<[u8]> {

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use homa_driver::{Driver, RxBurst, TxPacket};
 
-/// A test that waits longer than this has failed.
+/// Time limit in milliseconds; a test that waits longer has failed.
 const PATIENCE_MS: i32 = 60_000;
 
 /// Returns loopback addresses with port 0, for the IP versions that this machine supports.
@@ -18,12 +18,12 @@ pub fn hosts() -> Vec<&'static str> {
     vec!["127.0.0.1:0"]
 }
 
-/// Returns bytes from which the packet and every offset can be identified.
+/// Returns bytes whose values identify the packet and every offset in it.
 pub fn message(length: usize, number: u8) -> Vec<u8> {
     (0..length).map(|i| (i / 251) as u8 ^ (i as u8).wrapping_mul(31) ^ number.wrapping_mul(73)).collect()
 }
 
-/// Makes packets to one peer, with their first 28 bytes as the header.
+/// Creates packets to one peer, with their first 28 bytes as the header.
 pub fn packets(to: SocketAddr, priority: u8, bytes: &[Vec<u8>]) -> Vec<TxPacket<'_>> {
     let split = |bytes: &'_ Vec<u8>| bytes.len().min(28);
     bytes
@@ -53,7 +53,7 @@ pub fn poll_readable(fd: BorrowedFd<'_>) {
     assert!(poll(fd, PATIENCE_MS), "nothing came within {PATIENCE_MS} ms");
 }
 
-/// Receives packets until there are this many, and returns the priority of each.
+/// Receives packets until there are `count`, and returns the priority of each.
 pub fn receive_priorities(driver: &mut (impl Driver + ?Sized), count: usize) -> Vec<Option<u8>> {
     let mut burst = RxBurst::new();
     let mut got = Vec::new();

@@ -1,4 +1,4 @@
-//! Several drivers of a device at one address, and the steering between them.
+//! Several drivers of a device at one address, and how packets are steered to them.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
@@ -36,14 +36,14 @@ fn xdp_group(carrier: Carrier, mode: XdpMode, ip: &str, count: u32) -> Vec<XdpDr
         ..XdpConfig::default()
     };
     let group = XdpDriver::open_group(&config, count).unwrap();
-    // The drivers cache the paths to all peers, because the tests' own threads are in a different namespace.
+    // The drivers cache the paths to all peers, because the test threads run in a different namespace.
     for (driver, ip) in group.iter().flat_map(|driver| V4.iter().chain(&V6).map(move |ip| (driver, ip))) {
         driver.max_packet(at(ip));
     }
     group
 }
 
-/// A peer that uses the kernel's sockets and sends each packet separately.
+/// Opens a peer that uses the kernel's sockets and sends each packet separately.
 fn peer(carrier: Carrier, ip: &str) -> Box<dyn Driver> {
     let bind = at(ip);
     match carrier {
@@ -134,7 +134,7 @@ fn options_of_ip_shift_the_id_and_what_has_none_comes_to_the_first_ring() {
             socket.send_to(&vec![0xff; length], to).unwrap();
         }
         let no_operations = [1_u8; 8];
-        // SAFETY: the kernel reads as many bytes as the options have.
+        // SAFETY: the kernel reads exactly the bytes of the options.
         let result = unsafe {
             let length = no_operations.len() as libc::socklen_t;
             let options = no_operations.as_ptr().cast();
@@ -207,8 +207,8 @@ fn each_frame_comes_to_the_socket_of_its_queue_and_rpc_and_none_elsewhere() {
 
 #[test]
 fn frames_go_round_whichever_driver_takes_them() {
-    // Many more packets than frames, to both drivers and to only one; some are copied out of their frames and
-    // some are lent.
+    // Send many more packets than there are frames, first to both drivers and then to only one. Some packets
+    // are copied out of their frames and some are lent.
     for queues in [1, 2] {
         let Some(namespaces) = pair_with(1_500, queues) else { return };
         for mode in [XdpMode::Native, XdpMode::Generic] {
@@ -217,7 +217,8 @@ fn frames_go_round_whichever_driver_takes_them() {
                 for n in 0..1_500_u64 {
                     let number = if n % 4 == 0 { 1 - taker } else { taker };
                     let bytes = packet(4 * n + 2 * number as u64, if n % 3 == 0 { 1_200 } else { 100 });
-                    // In both directions, so that each end's frames for sending are also used up many times.
+                    // Send in both directions, so that each end's frames for sending are also reused many
+                    // times.
                     for (from, to) in [(0, 1), (1, 0)] {
                         let there = ends[to][0].local_addr();
                         let packets = [TxPacket { to: there, priority: 0, header: &bytes, payload: &[] }];

@@ -1,4 +1,4 @@
-//! Linux Homa's UDP encapsulation: one socket for several drivers, and the hand-over between them.
+//! Linux Homa's UDP encapsulation: one socket for several drivers, which hand packets over to each other.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use homa_driver::{
 };
 use homa_testkit::namespace::Namespace;
 
-/// Long enough for any event that happens at all, even on a busy machine.
+/// Time limit that no event exceeds, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs a test in a network namespace of its own.
@@ -26,7 +26,7 @@ fn bind(ip: &str) -> Result<LinuxUdpDriver, BindError> {
     LinuxUdpDriver::bind(&LinuxUdpConfig { bind, ..LinuxUdpConfig::default() })
 }
 
-/// Binds to a port that was freed a moment ago. Children that other tests have just forked may have copies of
+/// Binds to a port that has just been freed. Children that other tests have just forked may have copies of
 /// its socket.
 fn bind_freed(ip: &str) -> LinuxUdpDriver {
     let begin = Instant::now();
@@ -38,7 +38,7 @@ fn bind_freed(ip: &str) -> LinuxUdpDriver {
     }
 }
 
-/// Makes a driver that does not receive from the socket, as member `slot` of a group.
+/// Creates a driver that does not receive from the socket, as member `slot` of a group.
 fn member(slot: u32) -> LinuxUdpDriver {
     let mut driver = bind("127.0.0.1").unwrap();
     driver.set_receive_filter(&ReceiveFilter::new([], None)).unwrap();
@@ -95,7 +95,7 @@ fn drivers_share_the_port_and_what_waits_in_it_outlives_each() {
     });
 }
 
-/// WIRE-29: a host of this project over UDP has a port of its own, and is answered at that port.
+/// WIRE-29: a host of this project over UDP has its own port, and is answered at that port.
 #[test]
 fn packets_from_other_ports_keep_their_sender() {
     in_namespace(|| {
@@ -119,7 +119,7 @@ fn a_port_that_is_not_shared_is_an_error() {
         assert!(matches!(bind("127.0.0.1"), Err(BindError::LinuxUdpTaken(address)) if address == here()));
         drop(other);
         let one = bind_freed("127.0.0.1");
-        // A port taken at one address cannot be bound at all addresses.
+        // A port that is taken at one address cannot be bound at all addresses.
         assert!(matches!(bind("0.0.0.0"), Err(BindError::LinuxUdpTaken(_))));
         drop(one);
         let all = bind_freed("0.0.0.0");
@@ -202,7 +202,7 @@ fn a_report_goes_to_the_process_whose_port_it_quotes() {
     in_namespace(|| {
         let (mut reader, mut other) = (member(0), member(1));
         reader.set_receive_filter(&ReceiveFilter::accept_all()).unwrap();
-        // A packet from port 40000 to port 99, with an RPC ID, to an address without the UDP encapsulation.
+        // A packet from port 40000 to port 99, with an RPC ID, for an address without the UDP encapsulation.
         let mut packet = [0; 56];
         packet[..4].copy_from_slice(&[0x9c, 0x40, 0, 99]);
         packet[20..28].copy_from_slice(&1_234_u64.to_be_bytes());

@@ -1,5 +1,5 @@
-//! Tests that need machine-wide resources: network namespaces, devices, privileges. They are a separate
-//! program because cargo runs one test program at a time. A test that lacks a resource calls
+//! Tests that need machine-wide resources such as network namespaces, devices and privileges. They are a
+//! separate program because cargo runs one test program at a time. A test that lacks a resource calls
 //! `homa_testkit::skip`.
 
 #[path = "../common/mod.rs"]

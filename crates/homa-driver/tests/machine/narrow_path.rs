@@ -7,7 +7,7 @@ use homa_driver::udp::{UdpConfig, UdpDriver};
 /// Moves this thread into a new network namespace with a loopback device that is up. Returns false, with the
 /// reason printed, if the test lacks the required privilege.
 fn enter_namespace() -> bool {
-    // SAFETY: the call concerns only this thread, which creates its sockets afterwards.
+    // SAFETY: the call affects only this thread, which creates its sockets afterwards.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
         homa_testkit::skip(format_args!("no network namespace: {}", std::io::Error::last_os_error()));
         return false;
@@ -30,7 +30,7 @@ fn change_loopback(change: libc::Ioctl, fill: impl FnOnce(&mut libc::ifreq)) {
     }
     fill(&mut request);
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None).unwrap();
-    // SAFETY: the socket is open, and the request is the structure that these changes take.
+    // SAFETY: the socket is open, and the request is the structure that these calls take.
     let result = unsafe { libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(&socket), change, &raw mut request) };
     assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
@@ -81,8 +81,8 @@ fn a_path_that_narrows_costs_the_packets_that_no_longer_fit_and_is_learnt() {
     }
 }
 
-/// Sends an ICMP error about a packet between two UDP ports of loopback. The packet carried a Homa packet of
-/// the RPC `id` and was too long for `mtu` bytes.
+/// Sends an ICMP error about a packet between two UDP ports of loopback. The packet contained a Homa packet
+/// of the RPC `id` and was longer than `mtu` bytes.
 fn report_too_long(ports: [u16; 2], id: u64, mtu: u16) {
     let mut quoted = vec![0x45, 0, 5, 0xdc, 0, 0, 0x40, 0, 64, 17, 0, 0, 127, 0, 0, 1, 127, 0, 0, 1];
     quoted.extend(ports.map(u16::to_be_bytes).concat());
@@ -117,8 +117,8 @@ fn kernel_path_mtu(to: std::net::SocketAddr) -> i32 {
     mtu
 }
 
-/// SEND-17: a forged report before the first packet to a peer reduced the path MTU through the kernel's
-/// cache.
+/// SEND-17: earlier, a forged report before the first packet to a peer reduced the path MTU through the
+/// kernel's cache.
 #[test]
 fn a_forged_report_before_the_first_packet_narrows_no_path() {
     if !enter_namespace() {
@@ -134,7 +134,7 @@ fn a_forged_report_before_the_first_packet_narrows_no_path() {
     assert_eq!(a.send(&packets(to, 1, &bytes)).unwrap(), 10);
     assert_eq!(receive_packets(&mut b, 10).len(), 10);
     assert_eq!(a.max_packet(to), 1_472, "also after the report was read");
-    // A smaller MTU of the device still takes effect.
+    // A smaller device MTU still takes effect.
     set_mtu(1_000);
     assert_eq!(a.send(&packets(to, 1, &bytes)).unwrap(), 10);
     assert_eq!((a.stats().send_errors.too_big, a.max_packet(to)), (10, 972));
@@ -160,7 +160,7 @@ fn a_path_narrows_only_by_a_report_that_quotes_a_packet_of_ours() {
     let report = |a: &mut UdpDriver, id: u64| {
         let before = a.stats().network_errors;
         report_too_long([a.local_addr().port(), to.port()], id, 600);
-        // Loopback delivers it before the sending call returns.
+        // Loopback delivers the report before the send call returns.
         assert_eq!(a.receive(&mut homa_driver::RxBurst::new()).unwrap(), 0);
         assert_eq!(a.stats().network_errors, before + 1);
     };

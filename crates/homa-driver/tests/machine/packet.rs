@@ -27,7 +27,7 @@ fn open(carrier: Carrier, ip: &str) -> PacketDriver {
     PacketDriver::open(&config(carrier, ip)).unwrap()
 }
 
-/// Opens the kernel's sockets on the same link.
+/// Opens a driver over the kernel's sockets on the same link.
 fn open_sockets(carrier: Carrier, ip: &str) -> Box<dyn Driver> {
     let bind = at(carrier, ip);
     match carrier {
@@ -36,8 +36,8 @@ fn open_sockets(carrier: Carrier, ip: &str) -> Box<dyn Driver> {
     }
 }
 
-/// Binds a UDP socket to an address whose socket this test has closed. A child just forked by another test's
-/// thread keeps a copy of that socket until it calls exec.
+/// Binds a UDP socket to an address after this test has closed its previous socket there. A child just forked
+/// by another test's thread keeps a copy of that socket until it calls exec.
 fn bind_when_free(config: &UdpConfig) -> UdpDriver {
     let end = Instant::now() + Duration::from_secs(30);
     loop {
@@ -53,7 +53,8 @@ fn send(driver: &mut impl Driver, to: SocketAddr, bytes: &[Vec<u8>]) {
     assert_eq!(driver.send(&packets(to, 3, bytes)).unwrap(), bytes.len());
 }
 
-/// Queries the path MTU in a namespace, because the query uses a socket of the calling thread's namespace.
+/// Returns the path MTU as queried in a namespace, because the query uses a socket in the calling thread's
+/// namespace.
 fn max_packet(namespace: &Namespace, driver: PacketDriver, to: SocketAddr) -> (PacketDriver, usize) {
     namespace.run(move || {
         let fits = driver.max_packet(to);
@@ -120,8 +121,8 @@ fn the_sockets_of_the_kernel_understand_it_and_it_understands_them() {
 
 #[test]
 fn merged_datagrams_are_cut_into_their_packets() {
-    // A veth forwards the result of UDP_SEGMENT as one frame: short packets go into the ring, long ones
-    // exceed it.
+    // A veth forwards the output of UDP_SEGMENT as one frame. Short frames go into the ring; long ones exceed
+    // it.
     let Some(namespaces) = pair(1_500) else { return };
     for (ips, length, count) in [(V4, 1_400, 100), (V6, 1_400, 100), (V4, 100, 12), (V4, 1_400, 7)] {
         let mut ours = namespaces[0].run(move || open(Carrier::Udp, ips[0]));
@@ -171,7 +172,7 @@ fn where_runs_may_not_share_a_frame_each_packet_has_its_own() {
     assert_eq!((ours.stats().send_calls, theirs.stats().receive_calls), (1, 0), "each is in the ring");
 }
 
-/// Polls until the kernel's clock tick has passed.
+/// Polls until the kernel's clock has ticked.
 fn await_report(driver: &mut PacketDriver) -> UnreachableReport {
     let mut burst = RxBurst::new();
     loop {
@@ -198,7 +199,7 @@ fn neighbours_are_found_by_the_first_packet() {
         assert_eq!(bytes_of(receive_packets(&mut b, 1), at_a), [message(100, 1)]);
         send(&mut b, at_a, &[message(100, 2)]);
         assert_eq!(bytes_of(receive_packets(&mut a, 1), at_b), [message(100, 2)]);
-        // No host has this address: packets to it are lost and counted, and other peers are still reached.
+        // No host has this address: packets to it are lost and counted, and other peers stay reachable.
         let nobody = if ips == V4 { "10.146.0.77:1" } else { "[fd00:146::77]:1" };
         send(&mut a, nobody.parse().unwrap(), &[message(100, 3), message(100, 3)]);
         assert_eq!(a.stats().send_errors.unreachable, 2);
@@ -217,7 +218,7 @@ fn neighbours_are_found_by_the_first_packet() {
 #[test]
 fn peers_in_another_network_are_reached_by_the_router() {
     let Some(namespaces) = pair(1_500) else { return };
-    // The far end is a router, with the peer's address behind it.
+    // The far end acts as a router, with the peer's address behind it.
     for (ips, far, prefix) in [(V4, "10.147.0.9", "10.147.0.0/24"), (V6, "fd00:147::9", "fd00:147::/64")] {
         let version = if ips == V4 { "" } else { "-6 " };
         namespaces[1]
@@ -244,7 +245,8 @@ fn a_change_of_the_mtu_is_followed_both_ways() {
     send(&mut a, to, &[message(1_472, 0)]);
     assert_eq!(receive_packets(&mut b, 1)[0].1, message(1_472, 0));
     namespaces[0].ip("link set v0 mtu 1300").unwrap();
-    // In a run of packets, the kernel would accept a length that no longer fits, so the driver checks again.
+    // In a run of packets, the kernel would accept a length that no longer fits, so the driver checks the
+    // length again.
     send(&mut a, to, &[message(1_472, 1), message(1_472, 1), message(1_272, 2)]);
     assert_eq!((a.stats().send_errors.too_big, a.stats().send_errors.total()), (2, 2));
     assert_eq!(receive_packets(&mut b, 1)[0].1, message(1_272, 2));
@@ -260,7 +262,8 @@ fn a_change_of_the_mtu_is_followed_both_ways() {
         (a, fits) = max_packet(&namespaces[0], a, to);
     }
     assert_eq!(fits, 8_972);
-    // The peer's ring was created for shorter packets: packets that exceed its frames arrive on another path.
+    // The peer's ring was created for shorter packets. Packets that exceed its frames arrive through the
+    // socket's queue.
     let bytes: Vec<Vec<u8>> = (0..20).map(|i| message(if i % 2 == 0 { 8_972 } else { 100 }, i)).collect();
     send(&mut a, to, &bytes);
     assert!(bytes_of(receive_packets(&mut b, 20), at(Carrier::Udp, V4[0])) == bytes);
@@ -278,12 +281,12 @@ fn a_device_that_is_down_loses_packets_and_comes_back_and_one_that_is_gone_does_
     send(&mut a, at_b, &[message(100, 2), message(100, 3)]);
     assert_eq!((a.stats().send_errors.unreachable, a.stats().send_errors.total()), (2, 2));
     let mut burst = RxBurst::new();
-    // The descriptor shows the error for a limited time.
+    // The error keeps the descriptor readable only for a limited time.
     while is_readable(a.poll_fd().unwrap()) {
         assert_eq!(a.receive(&mut burst).unwrap(), 0);
     }
     namespaces[0].ip("link set v0 up").unwrap();
-    // Both ends need a while, and count the packets lost during that time.
+    // Both ends take a while to come up, and count the packets lost until then.
     while b.stats().packets_in == 1 {
         send(&mut a, at_b, &[message(100, 4)]);
         b.receive(&mut burst).unwrap();
@@ -379,8 +382,8 @@ fn only_what_is_for_us_comes_in() {
     }
 }
 
-/// Makes a frame to `v0` and [`V4`]'s first address, with this VLAN tag, this UDP checksum and six bytes of
-/// UDP payload.
+/// Builds a frame to `v0` and the first address in [`V4`], with this VLAN tag, this UDP checksum and six
+/// bytes of UDP payload.
 fn frame(mac: [u8; 6], tag: Option<u16>, checksum: u16, payload: &[u8; 6]) -> Vec<u8> {
     let mut frame = [&mac[..], &[2, 0, 0, 0, 0, 9]].concat();
     frame.extend(tag.iter().flat_map(|tag| [[0x81, 0], tag.to_be_bytes()].concat()));
@@ -396,7 +399,7 @@ fn frame(mac: [u8; 6], tag: Option<u16>, checksum: u16, payload: &[u8; 6]) -> Ve
 /// Sends raw frames on `v1`.
 fn send_frames(frames: &[Vec<u8>]) {
     let socket = socket2::Socket::new(socket2::Domain::PACKET, socket2::Type::RAW, None).unwrap();
-    // SAFETY: takes a name that ends with a zero byte.
+    // SAFETY: the call takes a zero-terminated name.
     let index = unsafe { libc::if_nametoindex(c"v1".as_ptr()) };
     // SAFETY: all-zero bytes are a valid value of the structure, whose length is passed with it. The kernel
     // only reads the frame.
@@ -524,8 +527,8 @@ fn what_is_missing_is_named() {
     });
     namespaces[1].run(|| {
         let opened = thread::spawn(|| {
-            // A direct system call, unlike the C library's function, drops the privileges of only this
-            // thread. SAFETY: the system call takes a number.
+            // Unlike the C library's function, a direct system call drops the privileges of only this thread.
+            // SAFETY: the system call takes a number.
             unsafe { libc::syscall(libc::SYS_setuid, 65_534) };
             PacketDriver::open(&config(Carrier::Udp, V4[1])).map(|_| ())
         });

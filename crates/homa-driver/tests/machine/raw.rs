@@ -15,12 +15,12 @@ fn open(ip: &str) -> RawDriver {
     RawDriver::bind(&RawConfig { bind: host(ip), ..RawConfig::default() }).unwrap()
 }
 
-/// Opens drivers at these addresses, one in each namespace.
+/// Opens a driver in each namespace, at these addresses.
 fn open_in(namespaces: &[Namespace; 2], ips: [&'static str; 2]) -> [RawDriver; 2] {
     [0, 1].map(|i| namespaces[i].run(move || open(ips[i])))
 }
 
-/// Makes a packet of this type to a port, with this ack.
+/// Builds a packet of this type to a port, with this ack.
 fn homa(port: u16, packet_type: u8, ack: u64, length: usize) -> Vec<u8> {
     let mut bytes = message(length, 1);
     bytes[..4].copy_from_slice(&[0x80, 0x01, (port >> 8) as u8, port as u8]);
@@ -102,7 +102,7 @@ fn packets_fill_the_mtu_and_carry_their_priority() {
             assert_eq!(*packet, message(fits, priority as u8));
         }
         assert_eq!(b.stats().bytes_in, 8 * fits as u64, "IP headers do not count");
-        // IPv4 sockets receive the IP header.
+        // IPv4 sockets receive the IP header, which contains the priority.
         for (asked, priority, told) in [(false, 4, (ips == V4).then_some(4)), (true, 5, Some(5))] {
             assert!(!asked || b.tell_priorities());
             let bytes = [message(fits, priority)];
@@ -126,12 +126,12 @@ fn a_burst_of_any_sizes_arrives_in_order() {
         assert!(a.stats().send_calls <= 4, "{:?}", a.stats());
         let got = receive_packets(&mut b, 200);
         assert!(got.iter().map(|(_, packet)| packet).eq(&bytes));
-        // Packets that a busy kernel delivers one at a time need a call each.
+        // If a busy kernel delivers packets one at a time, each needs a call.
         assert!(b.stats().receive_calls <= 200, "{:?}", b.stats());
     }
 }
 
-/// Opens a device whose other end is this test: data of any length that is written to it arrives at the
+/// Opens a device whose other end is this test: data of any length that the test writes arrives at the
 /// device. Returns an error with the reason if such a device is unavailable.
 fn open_tun() -> Result<std::fs::File, String> {
     let path = "/dev/net/tun";
@@ -141,14 +141,14 @@ fn open_tun() -> Result<std::fs::File, String> {
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     request.ifr_name[..2].copy_from_slice(&[b't' as libc::c_char, b'0' as libc::c_char]);
     request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short;
-    // SAFETY: the kernel reads and writes the structure, which lives through the call.
+    // SAFETY: the kernel reads and writes the structure, which outlives the call.
     let made = unsafe {
         libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(&file), libc::TUNSETIFF as _, &raw mut request)
     };
     if made < 0 { Err(format!("{path}: {}", std::io::Error::last_os_error())) } else { Ok(file) }
 }
 
-/// Makes an IPv4 packet of protocol 146 from 10.147.0.1 to 10.147.0.2.
+/// Builds an IPv4 packet of protocol 146 from 10.147.0.1 to 10.147.0.2.
 fn over_ipv4(packet: &[u8]) -> Vec<u8> {
     let length = (20 + packet.len()) as u16;
     let mut bytes = vec![0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 146, 0, 0, 10, 147, 0, 1, 10, 147, 0, 2];
@@ -161,8 +161,8 @@ fn over_ipv4(packet: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Makes DATA in the format of Linux Homa's segmentation offload before it is segmented: 52 bytes of header,
-/// and then each segment after its offset.
+/// Builds DATA in the format that Linux Homa passes to segmentation offload: 52 bytes of header, and then
+/// each segment after its offset.
 fn merged(segments: u32, part: u32) -> Vec<u8> {
     let mut packet = homa(99, DATA, 0, 52);
     packet[12] = 0xd0;
@@ -207,7 +207,7 @@ fn a_merged_packet_arrives_as_the_packets_that_were_sent() {
                 "{number}"
             );
         }
-        // A packet that cannot be divided is dropped; the next packet is received.
+        // A packet that cannot be split is dropped; the next packet is received.
         let mut damaged = packet.clone();
         damaged[52 + 1_428] ^= 1;
         tun.write_all(&over_ipv4(&damaged)).unwrap();
@@ -285,7 +285,7 @@ fn a_refused_port_is_reported_with_the_packet_that_asked_for_it() {
     // PEER-4
     let Some(namespaces) = pair(1_500) else { return };
     for ips in [V4, V6] {
-        // The socket that refuses is bound to its address, or to all addresses.
+        // The refusing socket is bound to its own address or to all addresses.
         for bind in [ips[1], if ips == V4 { "0.0.0.0" } else { "::" }] {
             let mut a = namespaces[0].run(move || open(ips[0]));
             let mut b = namespaces[1].run(move || open(bind));
@@ -403,7 +403,7 @@ fn two_addresses_of_one_machine_are_two_hosts() {
         assert!(got.iter().map(|(_, packet)| packet).eq(&bytes));
         assert_eq!(got[0].0, host("127.0.0.1"));
         assert_eq!(a.receive(&mut RxBurst::new()).unwrap(), 0, "what is for the other is not for this one");
-        // An address with a port is the same peer, since raw IP has no ports.
+        // An address with a port is the same peer as one without, since raw IP has no ports.
         let port = SocketAddr::new(IpAddr::from([127, 0, 0, 2]), 9);
         assert_eq!(a.send(&packets(port, 1, &bytes[..1])).unwrap(), 1);
         assert_eq!(receive_packets(&mut b, 1)[0].0, host("127.0.0.1"));
@@ -415,8 +415,8 @@ fn two_addresses_of_one_machine_are_two_hosts() {
 #[test]
 fn without_the_capability_the_error_says_what_to_do() {
     let opened = std::thread::spawn(|| {
-        // A direct system call, unlike the C library's function, drops the privileges of only this thread.
-        // Without privileges it fails, and there are none to drop. SAFETY: the system call takes a number.
+        // Unlike the C library's function, a direct system call drops the privileges of only this thread. If
+        // the thread has none, the call fails harmlessly. SAFETY: the system call takes a number.
         unsafe { libc::syscall(libc::SYS_setuid, 65_534) };
         RawDriver::bind(&RawConfig::default()).map(|_| ())
     });

@@ -16,13 +16,13 @@ const OTHER: [&str; 2] = ["10.147.0.1", "10.147.0.2"];
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Less than the bytes of a burst in the tests.
+/// Send buffer size, which is less than the bytes of a burst in the tests.
 const SEND_BUFFER_BYTES: usize = 16 << 10;
 
 type Group = Vec<Box<dyn Driver>>;
 
-/// Makes two namespaces connected by two links. `v0` sends 8 kbit/s and queues far more than a socket's
-/// buffer.
+/// Creates two namespaces connected by two links. `v0` sends at 8 kbit/s and queues far more than a socket's
+/// send buffer holds.
 fn with_a_slow_link() -> Option<[Namespace; 2]> {
     let pair = pair(1_500)?;
     let join = || {
@@ -68,7 +68,7 @@ fn id_of(packet: &[u8]) -> u64 {
     u64::from_be_bytes(packet[20..28].try_into().unwrap())
 }
 
-/// Offers packets until `is_enough`.
+/// Offers packets until `is_enough` returns true.
 fn offer(driver: &mut dyn Driver, to: SocketAddr, is_enough: impl Fn(&dyn Driver) -> bool) {
     let bytes: Vec<Vec<u8>> = (0..32).map(packet).collect();
     let burst: Vec<_> =
@@ -82,7 +82,7 @@ fn offer(driver: &mut dyn Driver, to: SocketAddr, is_enough: impl Fn(&dyn Driver
     }
 }
 
-/// Sleeps for the time that the driver returns, and then performs the due work.
+/// Sleeps for the time that the driver returns, and then does the work that is due.
 fn await_due(driver: &mut dyn Driver) {
     if let Some(wait_ns) = driver.poll_timeout() {
         thread::sleep(Duration::from_nanos(wait_ns));
@@ -101,7 +101,8 @@ fn can_join(address: SocketAddr) -> bool {
     thief.bind(&address.into()).is_ok()
 }
 
-/// Returns the driver's address and its peers' addresses: behind the slow link, and behind the other link.
+/// Returns the driver's address and its peers' addresses: one behind the slow link, one behind the other
+/// link.
 fn peers(port: u16) -> [SocketAddr; 2] {
     [V4[1], OTHER[1]].map(|ip| SocketAddr::new(ip.parse().unwrap(), port))
 }
@@ -127,7 +128,7 @@ fn packets_by_another_link_arrive_in_their_order_and_packets_come_to_the_sockets
                 }
                 group
             });
-            // Occasional packets of the slow link arrive as well.
+            // A few packets of the slow link arrive as well.
             let (mut ids, mut burst): (Vec<u64>, _) = (Vec::new(), RxBurst::new());
             while ids.len() < 20 * count as usize {
                 poll_readable(peer.poll_fd().unwrap());
@@ -162,7 +163,7 @@ fn what_the_network_reports_is_told_and_the_address_is_shared_no_longer_than_nee
         let mut driver = udp(1).remove(0);
         driver.max_packet(nobody);
         offer(&mut *driver, slow, |driver| drops(driver) > 0);
-        // The kernel selects the socket for the error by its address.
+        // The kernel selects the socket that gets the error by the peer's address.
         for port in 10..30 {
             let bytes = packet(u64::from(port));
             let to = SocketAddr::new(nobody.ip(), port);
@@ -193,8 +194,8 @@ fn what_the_network_reports_is_told_and_the_address_is_shared_no_longer_than_nee
             await_due(&mut *driver);
         }
         assert_eq!(driver.poll_timeout(), None);
-        // A child that another test has just forked has copies of the closed sockets until it calls exec. The
-        // kernel admits a socket to the address while one of those copies shares it.
+        // A child that another test has just forked has copies of the closed sockets until it calls exec. As
+        // long as such a copy shares the address, the kernel lets another socket join it.
         while can_join(driver.local_addr()) {
             assert!(start.elapsed() < PATIENCE);
             thread::sleep(Duration::from_millis(1));
@@ -244,7 +245,7 @@ fn a_host_with_peers_behind_one_link_waits_for_it() {
         let Some(namespaces) = with_a_slow_link() else { return };
         let [slow, _] = peers(9);
         namespaces[0].run(move || {
-            // A socket must be open there, so that no error is reported.
+            // A socket must be open there, so that sending causes no ICMP error.
             let mut driver = open(1).remove(0);
             let start = Instant::now();
             offer(&mut *driver, slow, |driver| {
@@ -256,13 +257,13 @@ fn a_host_with_peers_behind_one_link_waits_for_it() {
     }
 }
 
-/// Returns the number of UDP sockets over IPv4 in this thread's namespace. A count of descriptors would
-/// include those of concurrent tests.
+/// Returns the number of UDP sockets over IPv4 in this thread's namespace. Counting descriptors would include
+/// those of concurrent tests.
 fn udp_sockets() -> usize {
     std::fs::read_to_string("/proc/thread-self/net/udp").unwrap().lines().skip(1).count()
 }
 
-/// Uses so many links that some of them share a socket.
+/// Uses more links than there are sockets, so that some links share a socket.
 #[test]
 fn more_links_than_sockets_share_one() {
     let Some(namespaces) = with_a_slow_link() else { return };

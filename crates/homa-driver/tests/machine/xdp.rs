@@ -39,20 +39,20 @@ fn try_open_in(namespace: &Namespace, config: XdpConfig) -> Result<XdpDriver, Li
     })
 }
 
-/// Makes a driver query the paths to all peers from its namespace and cache them. The tests' own threads are
-/// in a different namespace.
+/// Makes a driver query the paths to all peers from its namespace and cache them. The test threads themselves
+/// run in a different namespace.
 fn learn_paths(driver: &dyn Driver) {
     for ip in V4.iter().chain(&V6) {
         driver.max_packet(host(ip));
     }
 }
 
-/// Opens a driver over the kernel's sockets, as a peer without AF_XDP.
+/// Opens a driver over the kernel's sockets, to act as a peer without AF_XDP.
 fn kernel_driver(ip: &str, carrier: Carrier) -> Box<dyn Driver> {
     kernel_driver_that_cuts(ip, carrier, false)
 }
 
-/// Like [`kernel_driver`]. `segmentation`: whether it leaves the segmentation of datagrams to the kernel.
+/// Like [`kernel_driver`]. `segmentation` is whether the driver leaves segmenting datagrams to the kernel.
 fn kernel_driver_that_cuts(ip: &str, carrier: Carrier, segmentation: bool) -> Box<dyn Driver> {
     let driver: Box<dyn Driver> = match carrier {
         Carrier::Udp => {
@@ -67,7 +67,7 @@ fn kernel_driver_that_cuts(ip: &str, carrier: Carrier, segmentation: bool) -> Bo
     driver
 }
 
-/// Checks that both copied and lent packets have their priority.
+/// Checks that both copied and lent packets have the priority they were sent with.
 fn check_priorities(from: &mut dyn Driver, to: &mut dyn Driver) {
     let there = to.local_addr();
     assert!(to.tell_priorities());
@@ -163,7 +163,8 @@ fn each_queue_has_its_packets_taken() {
         let mut frames = open_in(&namespaces[0], config(V4[0], Carrier::Udp, mode));
         assert_eq!(frames.queues(), 2);
         let there = frames.local_addr();
-        // The queue of a packet depends on its ports: with this many senders, every queue receives some.
+        // The queue of a packet depends on its ports; with this many senders, every queue receives some
+        // packets.
         for number in 0..64 {
             let from = namespaces[1].run(move || UdpSocket::bind((V4[1], 0)).unwrap());
             from.send_to(&message(700, number), there).unwrap();
@@ -172,11 +173,11 @@ fn each_queue_has_its_packets_taken() {
         }
         drop(frames);
         if mode == XdpMode::Generic {
-            // If no program makes the veth poll, a packet's queue is no longer known when the packet arrives
-            // here.
+            // If no program makes the veth poll, the queue that a packet came through is no longer known when
+            // the packet arrives here.
             continue;
         }
-        // A single queue receives only some of them.
+        // A single queue receives only some of the packets.
         let one = XdpConfig { queues: Some(vec![1]), ..config(V4[0], Carrier::Udp, mode) };
         let mut frames = open_in(&namespaces[0], one);
         let there = frames.local_addr();
@@ -202,7 +203,7 @@ fn the_kernel_serves_the_device_as_before() {
             let there = listener.local_addr().unwrap();
             let mut to = namespaces[1].run(move || TcpStream::connect(there).unwrap());
             let (mut from, _) = listener.accept().unwrap();
-            // At most as many packets as fit into the sockets' buffers.
+            // Send only as much as fits into the sockets' buffers.
             let bytes = message(60_000, 3);
             to.write_all(&bytes).unwrap();
             let mut got = vec![0; bytes.len()];
@@ -229,8 +230,8 @@ fn has_program(namespace: &Namespace) -> bool {
     String::from_utf8_lossy(&shown.stdout).contains("prog/xdp")
 }
 
-/// Waits until there is none. Processes started by other tests have copies of this process's descriptors
-/// until they call exec.
+/// Waits until the veth has no XDP program. Processes started by other tests have copies of this process's
+/// descriptors until they call exec.
 fn await_no_program(namespace: &Namespace) {
     let begin = Instant::now();
     while has_program(namespace) {
@@ -252,7 +253,7 @@ fn the_program_goes_with_the_driver_and_the_device_can_be_had_again_at_once() {
     }
 }
 
-/// Not a test itself: this runs in the process that the next test kills.
+/// The body of the process that the next test kills, not a test of its own.
 #[test]
 fn a_process_that_is_to_be_killed() {
     let Ok(ip) = std::env::var("HOMA_TEST_HOLD_XDP") else { return };
@@ -331,7 +332,7 @@ fn reception_goes_on_however_many_frames_are_kept() {
         assert_eq!(kept.len(), 1_000, "as many as may be kept, and the rest is copied");
         assert_eq!(frames.stats().queue_drops, 0);
         assert!(kept.iter().all(|(number, frame)| frame.as_ref() == packet(*number)), "nobody wrote to them");
-        // The frames are returned from any thread, and after the driver is dropped.
+        // Frames may be returned from any thread, and after the driver is dropped.
         let half = kept.split_off(500);
         std::thread::spawn(move || drop(half)).join().unwrap();
         burst.clear();
@@ -366,8 +367,8 @@ fn what_cannot_be_had_is_named_with_what_to_do() {
     let denied = plain.clone();
     let error = namespaces[0].run(move || {
         std::thread::spawn(move || {
-            // SAFETY: the call takes numbers. As a direct system call it concerns only this thread, which
-            // ends below.
+            // SAFETY: the call takes numbers. As a direct system call it affects only this thread, which ends
+            // below.
             assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 65_534, 65_534, 65_534) }, 0);
             XdpDriver::open(&denied).unwrap_err().to_string()
         })
@@ -421,7 +422,7 @@ fn damaged_frames_are_dropped_and_counted() {
     for mode in MODES {
         let mut frames = open_in(&namespaces[0], config(V4[0], Carrier::Udp, mode));
         let port = frames.local_addr().port();
-        // The kernel computes no checksum for data that is already labelled as UDP.
+        // The kernel computes no checksum for data that already has a UDP header.
         let udp = namespaces[1].run(|| {
             let (kind, protocol) = (socket2::Type::RAW, socket2::Protocol::UDP);
             socket2::Socket::new(socket2::Domain::IPV4, kind, Some(protocol)).unwrap()
@@ -450,7 +451,7 @@ fn datagrams_that_the_kernel_is_to_cut_come_cut_or_are_counted() {
     let bytes: Vec<Vec<u8>> = (0..10).map(|number| message(1_400, number)).collect();
     kernel.send(&packets(frames.local_addr(), 0, &bytes)).unwrap();
     assert!(receive_packets(&mut frames, 10).iter().map(|(_, packet)| packet).eq(&bytes));
-    // The same over a packet socket, whose checksums the kernel also computes.
+    // The same over a packet socket; the kernel computes checksums for it too.
     let mut ring = namespaces[1].run(|| {
         let driver =
             PacketDriver::open(&PacketConfig { bind: host(V4[1]), ..PacketConfig::default() }).unwrap();
@@ -462,8 +463,8 @@ fn datagrams_that_the_kernel_is_to_cut_come_cut_or_are_counted() {
     assert!(receive_packets(&mut frames, 10).iter().map(|(_, packet)| packet).eq(&bytes));
     assert_eq!(frames.stats().damaged, 0);
     drop(frames);
-    // With the program in the generic receive path, the kernel segments nothing for a veth, which forwards
-    // everything unchanged.
+    // With the program in the generic receive path, the kernel does no segmentation for a veth, which
+    // forwards everything unchanged.
     let mut frames = open_in(&namespaces[0], config(V4[0], Carrier::Udp, XdpMode::Generic));
     kernel.send(&packets(frames.local_addr(), 0, &bytes)).unwrap();
     kernel.send(&packets(frames.local_addr(), 0, &bytes[..1])).unwrap();
@@ -484,8 +485,8 @@ fn a_device_is_free_when_its_driver_is_closed_whoever_has_a_copy_of_its_descript
                 std::fs::read_link(entry.path()).is_ok_and(|to| to.ends_with("anon_inode:bpf_link"))
             })
             .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-            // SAFETY: another test may close the descriptor in the meantime; the copy is then of nothing, or
-            // of something else.
+            // SAFETY: another test may close the descriptor in the meantime. The copy then fails or is of an
+            // unrelated file, and is only held.
             .filter_map(|fd| unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned().ok())
             .collect();
         assert!(!copies.is_empty(), "{mode:?}: the driver holds its program by a link");

@@ -17,7 +17,7 @@ use crate::socket::Socket;
 const CLOSE_RANGE_CLOEXEC: c_int = 4;
 
 /// # Safety
-/// The requirements of the libc function of this name.
+/// Same as for the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: u64, argument: *mut c_void) -> c_int {
     if is_homa(fd) && request != libc::FIOCLEX && request != libc::FIONCLEX {
@@ -32,7 +32,7 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: u64, argument: *mut c_
 }
 
 /// Called with a new descriptor. Forgets a Homa socket that had this number and was closed without this
-/// library's knowledge, as by fclose.
+/// library's knowledge, for example by fclose.
 pub(super) fn opened(fd: c_int) -> c_int {
     if fd >= 0 {
         own_descriptors::opened(fd);
@@ -43,9 +43,9 @@ pub(super) fn opened(fd: c_int) -> c_int {
     fd
 }
 
-/// Whether the number of a Homa socket now belongs to another file, because both the close and the new open
-/// bypassed this library. If so, forgets the socket. Called only before a call fails, since the check is a
-/// system call.
+/// Returns whether the number of a Homa socket now belongs to another file, because both the close and the
+/// new open bypassed this library. If so, forgets the socket. Called only before a call fails, since the
+/// check is a system call.
 pub(super) fn is_stale(fd: c_int) -> bool {
     let before = errno();
     let is = signal::identity(fd);
@@ -65,7 +65,7 @@ macro_rules! opens {
     ($($name:ident($($arg:ident: $ty:ty),*);)*) => {
         $(
             /// # Safety
-            /// The requirements of the libc function of this name.
+            /// Same as for the libc function of this name.
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> c_int {
                 // SAFETY: the caller meets the requirements of the libc function.
@@ -100,7 +100,7 @@ fn note_fcntl(fd: c_int, command: c_int, argument: *mut c_void, result: c_int) {
 }
 
 /// # Safety
-/// The requirements of the libc function of this name.
+/// Same as for the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
     // SAFETY: the caller meets the requirements of the libc function.
@@ -110,7 +110,7 @@ pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: *mut 
 }
 
 /// # Safety
-/// The requirements of the libc function of this name.
+/// Same as for the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
     // SAFETY: the caller meets the requirements of the libc function.
@@ -128,7 +128,7 @@ fn copied(fd: c_int, to: c_int) {
         && state.is_mine()
         && let Ok(socket) = state.socket(fd)
     {
-        // A number beyond the end of the table stays a plain descriptor.
+        // A descriptor beyond the end of the table stays a plain descriptor.
         let _ = state.insert(to, socket);
     }
 }
@@ -144,7 +144,7 @@ fn closing(fd: c_int) -> Option<Arc<Socket>> {
 }
 
 /// # Safety
-/// The requirements of the libc function of this name.
+/// Same as for the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     if !own_descriptors::may_close(fd) {
@@ -181,7 +181,7 @@ fn end(socket: Option<Arc<Socket>>) {
 }
 
 /// # Safety
-/// The requirements of the libc function of this name.
+/// Same as for the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     let closes = any() && flags & CLOSE_RANGE_CLOEXEC == 0;
@@ -207,7 +207,7 @@ pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: 
 }
 
 /// # Safety
-/// The requirements of the libc function of this name.
+/// Same as for the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
     // SAFETY: the caller meets the requirements of the libc function.
@@ -215,7 +215,7 @@ pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
 }
 
 /// # Safety
-/// The requirements of the libc function of this name.
+/// Same as for the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
     // SAFETY: the caller meets the requirements of the libc function.
@@ -226,10 +226,10 @@ pub unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
     result
 }
 
-/// Duplicates `fd` to a number that may be a Homa socket.
+/// Duplicates `fd` to the number `to`, which may be a Homa socket.
 fn copy_over(fd: c_int, to: c_int, copy: impl FnOnce() -> c_int) -> c_int {
     if fd != to && !own_descriptors::may_close(to) {
-        // The error that the kernel returns while another thread is opening the number.
+        // The error that the kernel returns while another thread is opening a file with this number.
         set_errno(libc::EBUSY);
         return -1;
     }
@@ -237,7 +237,7 @@ fn copy_over(fd: c_int, to: c_int, copy: impl FnOnce() -> c_int) -> c_int {
     let result = copy();
     match before {
         Some(socket) if result < 0 => {
-            // The number was not closed.
+            // The descriptor was not closed.
             let _ = ProcessState::get().insert(to, socket);
         }
         before => end(before),
@@ -249,7 +249,7 @@ fn copy_over(fd: c_int, to: c_int, copy: impl FnOnce() -> c_int) -> c_int {
 }
 
 /// # Safety
-/// The requirements of the libc function of this name.
+/// Same as for the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn dup2(fd: c_int, to: c_int) -> c_int {
     // SAFETY: the caller meets the requirements of the libc function.
@@ -257,7 +257,7 @@ pub unsafe extern "C-unwind" fn dup2(fd: c_int, to: c_int) -> c_int {
 }
 
 /// # Safety
-/// The requirements of the libc function of this name.
+/// Same as for the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
     // SAFETY: the caller meets the requirements of the libc function.

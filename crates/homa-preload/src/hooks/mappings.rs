@@ -10,7 +10,7 @@ use crate::real;
 use crate::region::may_have_regions;
 
 /// # Safety
-/// The requirements of the libc function of this name.
+/// Same as for the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn munmap(start: *mut c_void, length: size_t) -> c_int {
     // The kernel unmaps whole pages. It refuses an empty range, and a start that is not page-aligned.

@@ -20,7 +20,7 @@ use crate::turns::{self, SleepingCall};
 const MOST_AT_ONCE: c_uint = 1024;
 
 /// # Safety
-/// The requirements of the libc function of this name.
+/// Same as for the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     if !is_homa(fd) {
@@ -31,7 +31,7 @@ pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags
 }
 
 /// # Safety
-/// The requirements of the libc function of this name.
+/// Same as for the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     if !is_homa(fd) {
@@ -41,8 +41,8 @@ pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: 
     receive_in_turns(fd, message, flags)
 }
 
-/// sendmsg on a Homa socket. It is a cancellation point, except while earlier messages of a batch wait for
-/// this message.
+/// Implements sendmsg on a Homa socket. This is a cancellation point, except while earlier messages of a
+/// batch wait for this message.
 fn send_in_turns(fd: c_int, message: *const msghdr, flags: c_int, place: PlaceInBatch) -> ssize_t {
     turns::call(!place.follows, |call, interrupted| {
         let mut sending = match call {
@@ -55,7 +55,7 @@ fn send_in_turns(fd: c_int, message: *const msghdr, flags: c_int, place: PlaceIn
     })
 }
 
-/// recvmsg on a Homa socket. It is a cancellation point.
+/// Implements recvmsg on a Homa socket. This is a cancellation point.
 fn receive_in_turns(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     turns::call(true, |call, interrupted| {
         let mut receiving = match call {
@@ -105,7 +105,7 @@ fn each(
 }
 
 /// # Safety
-/// The requirements of the libc function of this name.
+/// Same as for the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn sendmmsg(
     fd: c_int,
@@ -128,7 +128,7 @@ pub unsafe extern "C-unwind" fn sendmmsg(
 }
 
 /// # Safety
-/// The requirements of the libc function of this name.
+/// Same as for the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn recvmmsg(
     fd: c_int,
@@ -176,7 +176,7 @@ fn time(time: timespec) -> Result<Duration, Refusal> {
     }
 }
 
-/// The result of functions that have no way to pass Homa's arguments.
+/// Returns the result of functions that have no way to pass Homa's arguments.
 fn no_place(fd: c_int) -> ssize_t {
     on_socket(fd, |_| Err(Refusal::new(libc::EINVAL, "Homa's messages need sendmsg and recvmsg")))
 }
@@ -186,7 +186,7 @@ macro_rules! no_place {
     ($($name:ident($($arg:ident: $ty:ty),*);)*) => {
         $(
             /// # Safety
-            /// The requirements of the libc function of this name.
+            /// Same as for the libc function of this name.
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub unsafe extern "C-unwind" fn $name(fd: c_int, $($arg: $ty),*) -> ssize_t {
                 if !is_homa(fd) || is_stale(fd) {

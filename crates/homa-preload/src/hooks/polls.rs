@@ -102,19 +102,19 @@ fn timespec_of(limit: Duration) -> timespec {
     timespec { tv_sec, tv_nsec: limit.subsec_nanos().into() }
 }
 
-/// poll and ppoll of a program that has Homa sockets.
+/// Implements poll and ppoll for a program that has Homa sockets.
 fn poll_in_turns(fds: *mut pollfd, count: nfds_t, limit: Option<Duration>, mask: *const sigset_t) -> c_int {
     let attend = || attend_to(polled(fds, count));
     wait_in_turns(Polled::Entries(fds, count), limit, mask, attend, |limit, mask| {
         let limit = limit.map(timespec_of);
         let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
-        // SAFETY: the program meets the requirements of poll, and the limit lives through the call.
+        // SAFETY: the program meets the requirements of poll, and the limit outlives the call.
         unsafe { real::ppoll(fds, count, limit, mask) }
     })
 }
 
 /// # Safety
-/// The requirements of the libc function of this name.
+/// Same as for the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     if any() {
@@ -125,7 +125,7 @@ pub unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c
 }
 
 /// # Safety
-/// The requirements of the libc function of this name.
+/// Same as for the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn ppoll(
     fds: *mut pollfd,
@@ -143,7 +143,7 @@ pub unsafe extern "C-unwind" fn ppoll(
 }
 
 /// # Safety
-/// The requirements of the libc function of this name.
+/// Same as for the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn select(
     count: c_int,
@@ -160,7 +160,7 @@ pub unsafe extern "C-unwind" fn select(
 }
 
 /// # Safety
-/// The requirements of the libc function of this name.
+/// Same as for the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn pselect(
     count: c_int,
@@ -178,7 +178,7 @@ pub unsafe extern "C-unwind" fn pselect(
 }
 
 /// # Safety
-/// The requirements of the libc function of this name.
+/// Same as for the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn epoll_ctl(
     epoll: c_int,
@@ -209,7 +209,7 @@ fn note_in_epoll(fd: c_int, event: Option<epoll_event>) {
     }
 }
 
-/// epoll_wait and epoll_pwait of a program that has Homa sockets.
+/// Implements epoll_wait and epoll_pwait for a program that has Homa sockets.
 fn epoll_in_turns(
     epoll: c_int,
     events: *mut epoll_event,
@@ -224,7 +224,7 @@ fn epoll_in_turns(
 }
 
 /// # Safety
-/// The requirements of the libc function of this name.
+/// Same as for the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn epoll_wait(
     epoll: c_int,
@@ -240,7 +240,7 @@ pub unsafe extern "C-unwind" fn epoll_wait(
 }
 
 /// # Safety
-/// The requirements of the libc function of this name.
+/// Same as for the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn epoll_pwait(
     epoll: c_int,
@@ -257,7 +257,7 @@ pub unsafe extern "C-unwind" fn epoll_pwait(
 }
 
 /// # Safety
-/// The requirements of the libc function of this name.
+/// Same as for the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn epoll_pwait2(
     epoll: c_int,
@@ -272,8 +272,8 @@ pub unsafe extern "C-unwind" fn epoll_pwait2(
         return wait_in_turns(Polled::Epoll(epoll), limit, mask, attend_to_epoll, |limit, mask| {
             let limit = limit.map(timespec_of);
             let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
-            // SAFETY: the caller meets the requirements of the libc function, and the limit lives through
-            // the call.
+            // SAFETY: the caller meets the requirements of the libc function, and the limit outlives the
+            // call.
             unsafe { real::epoll_pwait2(epoll, events, room, limit, mask) }
         });
     }

@@ -16,8 +16,8 @@ static RECALLED: AtomicBool = AtomicBool::new(false);
 const RECALLS: u32 = 100;
 const BETWEEN_RECALLS: Duration = Duration::from_micros(100);
 
-/// Called before the program sets the action of a signal. If the action is the first handler, notifies
-/// threads that already wait. `nests` tells that the handler runs with its own signal unblocked.
+/// Records an action that the program is about to set for a signal. If the action is the first handler,
+/// notifies threads that already wait. `nests`: whether the handler runs with its own signal unblocked.
 fn note_action(signal: c_int, action: sighandler_t, nests: bool) {
     let noted = signals::note_action(signal, action, nests);
     if noted.is_first {
@@ -63,7 +63,7 @@ fn recall(state: &ProcessState) {
 }
 
 /// # Safety
-/// The requirements of the libc function of this name.
+/// Same as for the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn sigaction(
     signal: c_int,
@@ -85,7 +85,7 @@ macro_rules! by_address {
     ($($name:ident($nests:literal))*) => {
         $(
             /// # Safety
-            /// The requirements of the libc function of this name.
+            /// Same as for the libc function of this name.
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub unsafe extern "C-unwind" fn $name(signal: c_int, action: sighandler_t) -> sighandler_t {
                 note_action(signal, action, $nests);

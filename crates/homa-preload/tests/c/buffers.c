@@ -131,8 +131,8 @@ static void starves_another(const union address *to)
 	}
 }
 
-/* Opens a client with the minimum of buffers, and fills them until there is no room for another message of
- * this size. */
+/* Opens a client with the minimum amount of buffers, and fills them until there is no room for
+ * another message of this size. */
 static struct port open_full(const union address *to, size_t length, struct homa_recvmsg_args *last)
 {
 	struct port port = {socket(to->any.sa_family, SOCK_DGRAM, IPPROTO_HOMA), NULL};

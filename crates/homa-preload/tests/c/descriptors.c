@@ -67,7 +67,7 @@ static void closes_all(const union address *to)
 	call(&port, to, 3000, 1, &args);
 	close_others(port.fd);
 	call(&port, to, 3000, 2, &args);
-	/* All numbers below and above that of the socket. */
+	/* All descriptors below and above the socket's. */
 	CHECK(port.fd == 3 || close_range(3, port.fd - 1, 0) == 0);
 	CHECK(close_range(port.fd + 1, ~0U, 0) == 0);
 	call(&port, to, 200000, 3, &args);
@@ -148,7 +148,7 @@ static void *ask_for_names(void *family)
 			CHECK(name.any.sa_family == *(int *)family);
 		} else {
 			CHECK(errno == EBADF);
-			/* From now on the number may belong to another file. */
+			/* From now on the descriptor number may belong to another file. */
 			atomic_store(&called, -1);
 		}
 	}

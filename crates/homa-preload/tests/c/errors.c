@@ -1,4 +1,4 @@
-/* Every call with wrong arguments must fail with the error of the kernel's Homa. */
+/* Every call with wrong arguments must fail with the same error as on the kernel's Homa. */
 #include "rpc.h"
 
 #include <fcntl.h>

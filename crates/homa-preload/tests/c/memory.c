@@ -26,8 +26,8 @@ static long try_send(int fd, const union address *to, uint64_t *id)
 	return result;
 }
 
-/* Whether poll, select and epoll report room to send. They must agree, whether or not messages can be
- * received. */
+/* Returns whether poll, select and epoll report room to send. They must agree, whether or not
+ * messages can be received. */
 static int has_room(int fd, int epoll)
 {
 	struct pollfd entry = {fd, POLLOUT, 0};

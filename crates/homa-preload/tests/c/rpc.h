@@ -216,7 +216,7 @@ static inline void call(struct port *port, const union address *to, size_t lengt
 	check_message(port, args, length, tag);
 }
 
-/* Waits for a message by poll, for at most a minute. */
+/* Waits for a message with poll, for at most a minute. */
 static inline void await_message(int fd)
 {
 	struct pollfd entry = {fd, POLLIN, 0};
@@ -224,7 +224,7 @@ static inline void await_message(int fd)
 	CHECK(poll(&entry, 1, 60000) == 1 && entry.revents == POLLIN);
 }
 
-/* Whether there is a message now. In these tests, a socket is always writable. */
+/* Returns whether there is a message now. In these tests, a socket is always writable. */
 static inline int readable(int fd)
 {
 	struct pollfd entry = {fd, POLLIN | POLLOUT, 0};

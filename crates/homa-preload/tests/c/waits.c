@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-/* Waits for POLLIN alone, by one of the available calls, which `by` selects. */
+/* Waits for POLLIN alone, with one of the available calls; `by` selects the call. */
 static void await_readable(int fd, int epoll, unsigned by)
 {
 	struct pollfd entry = {fd, POLLIN, 0};
@@ -83,7 +83,7 @@ static void polls(const union address *to)
 		CHECK(length == 7 || errno == EAGAIN);
 	} while (length < 0);
 	CHECK(args.id == private);
-	/* Nonblocking descriptors, by each way to create them. */
+	/* Nonblocking descriptors, created in each possible way. */
 	int on = 1, off = 0;
 	CHECK(fcntl(port.fd, F_SETFL, fcntl(port.fd, F_GETFL) | O_NONBLOCK) == 0);
 	args.id = 0;
@@ -164,7 +164,7 @@ static void signals(const union address *to, const union address *silent)
 		FAILS(receive(port.fd, &args, &from, 0), EINTR);
 		CHECK(handled > before && setitimer(ITIMER_REAL, &never, NULL) == 0);
 	}
-	/* Calls work as usual if a signal may arrive at any moment. */
+	/* Calls work as usual even if signals arrive at any moment. */
 	struct itimerval often = {{0, 500}, {0, 500}};
 	CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
 	for (unsigned i = 0; i < 3000; i++) {
@@ -192,8 +192,8 @@ static void signals(const union address *to, const union address *silent)
 		call(&port, to, 3000, i, &args);
 }
 
-/* Waits for a message on a descriptor for at most `ms`, by one of the polling calls, which `by` selects. None
- * of them changes the signal mask. */
+/* Waits for a message on a descriptor for at most `ms`, with one of the polling calls; `by`
+ * selects the call. None of them changes the signal mask. */
 static int polls_by(int by, int fd, int epoll, int ms)
 {
 	struct pollfd entry = {fd, POLLIN, 0};
@@ -218,9 +218,9 @@ static int polls_by(int by, int fd, int epoll, int ms)
 	}
 }
 
-/* Each polling call is ended by a signal with a handler, and by its time limit, even while its thread drives
- * the network; here, threads drive for longer than the test lasts. Afterwards the signal mask is
- * unchanged. */
+/* A signal with a handler ends each polling call, and so does the time limit, even while the
+ * thread drives the network. In this test, threads drive for longer than the test lasts.
+ * Afterwards the signal mask is unchanged. */
 static void polls_end(const union address *silent)
 {
 	struct port port = open_client(silent->any.sa_family);
@@ -324,7 +324,7 @@ static void polls_others(const union address *silent)
 struct waits {
 	struct port *port;
 	uint64_t private;
-	/* 0 to wait in recvmsg; otherwise, one more than the `by` of polls_by(). */
+	/* 0: wait in recvmsg. Otherwise, one more than the `by` argument of polls_by(). */
 	int by, epoll;
 	volatile int ended;
 };
@@ -389,7 +389,7 @@ static void first_handler(const union address *silent, int after_child, int by)
 	}
 }
 
-/* The current events of an epoll set for the entry with this datum. */
+/* Returns the events that an epoll set currently reports for the entry with this datum. */
 static uint32_t told_by(int epoll, uint64_t datum)
 {
 	struct epoll_event got[3], other[3];
@@ -445,7 +445,7 @@ static void words_of_epoll(int fd)
 	CHECK(close(epoll) == 0);
 }
 
-/* All events of poll, and the information about RPCs that wait to be received. */
+/* All poll events, and the information about RPCs that wait to be received. */
 static void words(const union address *to)
 {
 	struct port port = open_client(to->any.sa_family);

@@ -8,8 +8,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
-/// The library that cargo has built for this test. It is next to the test program, or where `cargo build`
-/// puts it.
+/// Returns the library that cargo has built for this test. It is next to the test program, or where `cargo
+/// build` puts it.
 pub fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let deps = test.parent().unwrap();
@@ -48,8 +48,8 @@ pub fn ports(count: u16) -> u16 {
     1_000 + first + NEXT.fetch_add(count, Relaxed)
 }
 
-/// A command with the library preloaded. Peers have half a minute to answer: on a machine that also runs
-/// builds and benchmarks, a process may not be scheduled for as long as the default timeout of an RPC.
+/// Returns a command with the library preloaded. Peers have half a minute to answer: on a machine that also
+/// runs builds and benchmarks, a process may not be scheduled for as long as the default timeout of an RPC.
 pub fn preloaded(program: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(args).env("LD_PRELOAD", library());
@@ -85,7 +85,7 @@ impl Running {
         server
     }
 
-    /// The next line that the process prints; empty when its output has ended.
+    /// Returns the next line that the process prints, or an empty string at the end of the output.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.lines.read_line(&mut line).unwrap();

@@ -113,9 +113,9 @@ fn check(path: &Path, write: bool, counts: &[(&str, f64)]) -> Result<(), String>
     if off.is_empty() { Ok(()) } else { Err(off.join("; ")) }
 }
 
-/// The `main` function of such a program. Without arguments, it runs `table`; with `inner NAME`, it runs the
-/// counted part, for [`counted`]. `--check FILE` compares and `--write FILE` writes the instruction counts of
-/// `cases`, each given by its name in the file and the name of its `inner`.
+/// Runs such a program, as its `main` function. Without arguments, it runs `table`; with `inner NAME`, it
+/// runs the counted part, for [`counted`]. `--check FILE` compares and `--write FILE` writes the instruction
+/// counts of `cases`, each given by its name in the file and the name of its `inner`.
 pub fn run(
     args: &[String],
     table: impl FnOnce(),

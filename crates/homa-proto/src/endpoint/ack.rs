@@ -17,8 +17,8 @@ impl Endpoint {
             return;
         }
         if !rpc.is_complete {
-            // ACK-12: if the server may still be working on a failed RPC, notify it at once, by the id in the
-            // header (ACK-4).
+            // ACK-12: if the server may still be working on a failed RPC, notify it immediately, by the id in
+            // the header (ACK-4).
             let common = self.common(rpc.port, rpc.peer_port, rpc.id);
             self.send_acks(rpc.peer, &common);
             return;
@@ -37,13 +37,13 @@ impl Endpoint {
         }
     }
 
-    /// The time at which waiting acknowledgements must be sent even without a request to carry them;
+    /// Returns the time at which waiting acknowledgements must be sent even without a request to carry them;
     /// [`Time::NEVER`] if none are waiting.
     pub(super) fn next_ack(&self) -> Time {
         self.waits.acks_due.front().map_or(Time::NEVER, |&(due, _)| due)
     }
 
-    /// Sends acknowledgements in packets of their own if five have waited for half of `need_ack_interval_ns`.
+    /// Sends acknowledgements in separate packets if five have waited for half of `need_ack_interval_ns`.
     /// After the whole interval the servers would send NEED_ACK (ACK-3).
     pub(super) fn send_due_acks(&mut self, now: Time) {
         while let Some(&(due, peer)) = self.waits.acks_due.front()
@@ -88,7 +88,8 @@ impl Endpoint {
 
     /// Defers an acknowledgement carried by a DATA packet, so that the response to the packet's request does
     /// not wait for the acknowledged RPC to be freed. Deferred acknowledgements are handled in the next drive
-    /// call without packets, which is due at once, or before the packets of the next drive call with packets.
+    /// call without packets, which is due immediately, or before the packets of the next drive call with
+    /// packets.
     #[inline(never)]
     pub(super) fn defer_ack(&mut self, now: Time, peer: u32, client_id: u64) {
         if self.waits.deferred_acks.len() >= MAX_DEFERRED {
@@ -105,7 +106,8 @@ impl Endpoint {
         }
     }
 
-    /// Not inlined, so that it does not slow down packets of a large message.
+    /// Does the work of `handle_deferred_acks`. Not inlined, so that it does not slow down packets of a large
+    /// message.
     #[inline(never)]
     fn handle_some_deferred_acks(&mut self, now: Time) {
         let mut acks = std::mem::take(&mut self.waits.deferred_acks);
@@ -116,7 +118,7 @@ impl Endpoint {
     }
 
     /// Handles the deferred acknowledgements if sending a message of `length` bytes would exceed a limit:
-    /// RPCs that are already acknowledged must not prevent it.
+    /// RPCs that are already acknowledged must not keep the message from being sent.
     pub(super) fn make_room_to_send(&mut self, now: Time, length: u32) {
         let bytes = self.sending.outgoing_bytes + u64::from(length);
         if bytes > self.config.max_outgoing_bytes || self.rpcs.len() >= self.config.max_rpcs as usize {

@@ -60,7 +60,7 @@ impl Endpoint {
         Err(refusal)
     }
 
-    /// Whether one more RPC may be opened (LIMIT-1).
+    /// Returns whether one more RPC may be opened (LIMIT-1).
     pub(super) fn has_free_rpc(&self) -> bool {
         self.rpcs.len() < self.config.max_rpcs as usize
     }
@@ -96,7 +96,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether the sender of a request is proven, already or by this request.
+    /// Returns whether the sender of a request is proven, already or by this request.
     fn is_proven(&self, request: &NewRequest<'_>) -> bool {
         request.peer.is_some_and(|peer| self.peers[peer].allowance.proven)
             || self.receiving.cutoffs.proves(request.cutoff_version)
@@ -123,7 +123,7 @@ impl Endpoint {
         drop_as!(drop_prefix_share)
     }
 
-    /// Whether a new request of an unproven peer leaves other prefixes their share (SHARE-12).
+    /// Returns whether a new request of an unproven peer leaves other prefixes their share (SHARE-12).
     fn within_prefix_share(&mut self, now: Time, request: &NewRequest<'_>) -> bool {
         let blocks = self.peers.prefixes.held_by(request.addr.ip()).blocks;
         self.lifetimes.finished.admit_prefix(blocks).is_ok() && self.make_room_in_prefix(now, request)

@@ -173,7 +173,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Unscheduled bytes that a message to `peer` may send (SEND-1), at most `limit`.
+    /// Returns the unscheduled bytes that a message to `peer` may send (SEND-1), at most `limit`.
     pub(super) fn unscheduled_to(&self, peer: u32, limit: u32) -> u32 {
         let known = &self.peers[peer];
         let limit = whole_packets(limit.min(known.cutoffs.unsched_limit()), self.max_payload(peer));

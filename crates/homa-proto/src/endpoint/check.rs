@@ -79,7 +79,8 @@ impl Endpoint {
         assert_eq!(unproven, self.receiving.grants.unproven_incoming, "those of unproven peers");
     }
 
-    /// SHARE-12: the counts of each prefix are the sums over its unproven peers and their requests.
+    /// SHARE-12: checks that the counts of each prefix are the sums over its unproven peers and their
+    /// requests.
     fn check_prefixes(&self, arriving: usize) {
         let mut held: BTreeMap<PrefixId, Held> = BTreeMap::new();
         for (_, peer) in self.peers.iter() {
@@ -157,7 +158,7 @@ impl Endpoint {
         );
     }
 
-    /// LIMIT-1: every number is within its configured bound.
+    /// LIMIT-1: checks that every number is within its configured bound.
     fn check_bounds(&self) {
         let config = &self.config;
         assert!(self.rpcs.len() <= config.max_rpcs as usize, "max_rpcs");
@@ -170,7 +171,7 @@ impl Endpoint {
         assert!(gaps.max().unwrap_or(0) <= config.max_gaps as usize, "max_gaps");
         let acks = self.peers.iter().map(|(_, peer)| peer.acks.len());
         assert!(acks.max().unwrap_or(0) <= config.max_acks_per_peer as usize, "max_acks_per_peer");
-        // AMO-6: an RPC that was open when the table filled up finishes all the same.
+        // AMO-6: an RPC that was open when the table filled up still finishes.
         let finished = match config.finished_policy {
             FinishedPolicy::Refuse => config.max_finished_blocks as usize + config.max_rpcs as usize,
             FinishedPolicy::ForgetOldest => config.max_finished_blocks.max(1) as usize,

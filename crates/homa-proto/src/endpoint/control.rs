@@ -13,7 +13,7 @@ use crate::time::Time;
 use crate::wire::{self, Body, Common, UnknownReason};
 
 impl Endpoint {
-    /// The header of a packet of this host (ID-7).
+    /// Returns the header of a packet of this host (ID-7).
     pub(super) fn common(&self, source_port: u16, dest_port: u16, sender_id: u64) -> Common {
         Common { source_port, dest_port, sender_id, incarnation: self.incarnation, bundle_endpoints: 0 }
     }
@@ -59,12 +59,12 @@ impl Endpoint {
     }
 
     /// Answers a RESEND for an RPC that does not exist here, or DATA that is refused with a reason
-    /// (RESEND-19). The answer swaps the packet's ports and inverts its id.
+    /// (RESEND-19). The answer swaps the packet's ports and inverts bit 0 of its id.
     pub(super) fn send_unknown(&mut self, to: SocketAddr, received: &Common, reason: UnknownReason) {
         let common = self.common(received.dest_port, received.source_port, received.sender_id ^ 1);
         let peer = self.peers.find(&to);
-        // INCAST-6: a request of which nothing arrived will be sent again, and must not overflow the same
-        // queue again, so the limit is sent as well. LIMIT-6: if there is room for only one packet, send the
+        // INCAST-6: if nothing of a request arrived, it will be sent again. It must not overflow the same
+        // queue again, so the limit is sent too. LIMIT-6: if there is room for only one packet, send the
         // answer.
         let has_room = self.sending.control.len() + 2 <= self.config.max_control_packets as usize;
         if has_room
@@ -84,7 +84,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether there is no limit, or the peer's last DATA was already sent under it.
+    /// Returns whether there is no limit, or the peer's last DATA was already sent under it.
     fn is_limit_known(&self, from: &SocketAddr) -> bool {
         let peer = || self.peers.find(from);
         let kept = |peer| self.peers[peer].cutoffs.kept == self.receiving.cutoffs.version();

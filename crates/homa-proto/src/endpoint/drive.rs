@@ -1,4 +1,4 @@
-//! The drive contract: packets and times go in; events and the next time to be called come out.
+//! The drive contract: packets and times go in; events and the time of the next call come out.
 
 use super::state::Endpoint;
 use crate::contract::{Event, Reassembly, RxPacket};
@@ -64,7 +64,7 @@ impl Endpoint {
         if !self.waits.deferred_acks.is_empty() {
             self.handle_deferred_acks(now);
             if self.poll_timeout().is_none_or(|due| due > now) {
-                // Only this was due. Every RPC of a server reaches this point.
+                // Nothing else was due. Every RPC of a server reaches this point.
                 self.send_grants(now);
                 return;
             }
@@ -86,7 +86,8 @@ impl Endpoint {
         self.sending.ready.waits_for_pacer &= !self.sending.pacer.may_send(now);
     }
 
-    /// Whether only peers and finished ids are left: no RPC, timer, queued packet or counted byte (ABORT-7).
+    /// Returns whether only peers and finished ids are left: no RPC, timer, queued packet or counted byte
+    /// (ABORT-7).
     pub fn is_idle(&self) -> bool {
         self.rpcs.is_empty()
             && self.waits.timers.armed() == 0

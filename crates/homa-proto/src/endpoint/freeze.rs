@@ -1,5 +1,5 @@
-//! Freezes the time traces of a host and of its peers at the same moment, so that all of them show what
-//! preceded it.
+//! Freezes the time traces of a host and of its peers at the same moment, so that every trace shows what
+//! preceded the freeze.
 
 use std::cmp::Reverse;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ const MAX_FREEZE_EVENTS: usize = 4_096;
 pub const MAX_FREEZE_PEERS: usize = 512;
 
 impl Endpoint {
-    /// FREEZE-1, FREEZE-2: a FREEZE only causes an event.
+    /// FREEZE-1, FREEZE-2: handles a FREEZE, which only causes an event.
     pub(super) fn note_freeze(&mut self, peer: SocketAddr) {
         if self.events.len() < MAX_FREEZE_EVENTS {
             self.events.push_back(Event::Freeze { peer });
@@ -28,9 +28,9 @@ impl Endpoint {
     }
 
     /// Sends a FREEZE packet to each peer from which any packet has been received, and returns the number of
-    /// packets. If there are more than [`MAX_FREEZE_PEERS`] such peers, only those heard from most recently
-    /// get a packet (FREEZE-3). Like all control packets, these are sent before all messages. The caller must
-    /// freeze this host's own trace.
+    /// packets. If there are more than [`MAX_FREEZE_PEERS`] such peers, only the peers whose packets arrived
+    /// most recently get a FREEZE (FREEZE-3). Like all control packets, these are sent before all messages.
+    /// The caller must freeze this host's own trace.
     pub fn freeze_peers(&mut self) -> usize {
         let recent = self.peers.iter().filter(|(_, peer)| peer.silence.has_sent());
         let mut recent: Vec<(Reverse<u64>, u32)> =

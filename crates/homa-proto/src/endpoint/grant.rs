@@ -23,12 +23,12 @@ impl Endpoint {
         self.receiving.grants.counted(self.receiving.grants.budget())
     }
 
-    /// Whether any incoming message has ungranted bytes.
+    /// Returns whether any incoming message has ungranted bytes.
     pub fn waits_for_grants(&self) -> bool {
         !self.receiving.grants.is_empty()
     }
 
-    /// Bytes that the windows of the active messages still permit to grant.
+    /// Returns the bytes that may still be granted within the windows of the active messages.
     pub(super) fn grant_windows(&self) -> u64 {
         let max = self.config.max_overcommit as usize;
         let window = window(&self.config, self.receiving.grants.active(max).count());
@@ -40,7 +40,8 @@ impl Endpoint {
         self.receiving.grants.active(max).map(open).sum()
     }
 
-    /// Maximum bytes granted and not yet received: the budget minus the reserve for unscheduled bytes.
+    /// Returns the maximum bytes granted and not yet received: the budget minus the reserve for unscheduled
+    /// bytes.
     pub(super) fn grant_budget(&self) -> u64 {
         let budget = self.receiving.grants.budget();
         budget

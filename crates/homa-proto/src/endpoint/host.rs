@@ -34,7 +34,8 @@ impl Endpoint {
         }
     }
 
-    /// Whether a client's packet belongs to an RPC that may have been served by a process that has ended.
+    /// Returns whether a client's packet belongs to an RPC that may have been served by a process that has
+    /// ended.
     pub(super) fn is_owner_lost(&self, now: Time, received: &Common) -> bool {
         let from_client = received.sender_id & 1 == 0;
         from_client && self.tables.lost_owners.get(&received.dest_port).is_some_and(|until| now < *until)
@@ -55,7 +56,7 @@ impl Endpoint {
     }
 
     /// Sets the maximum to which grants may raise [`granted_bytes`](Endpoint::granted_bytes), in place of
-    /// `max_incoming` (HOST-5). Grants that this makes possible are sent at once.
+    /// `max_incoming` (HOST-5). Grants that this makes possible are sent immediately.
     pub fn set_grant_budget(&mut self, now: Time, bytes: u64) {
         let now = self.advance(now);
         if self.receiving.grants.set_budget(bytes) {
@@ -76,7 +77,7 @@ impl Endpoint {
         let others_ns = self.sending.pacer.raise_backlog(now, backlog_ns);
         if self.sending.ready.gives_way && others_ns > 0 {
             // SEND-5 applies to the whole host: otherwise short messages of other endpoints could delay the
-            // oldest message here for ever.
+            // oldest message here forever.
             let packet = self.config.max_packet;
             let share = self.config.pacer_fifo_fraction;
             // This many bytes earn the credit for one packet; more bytes are not counted.
@@ -93,7 +94,7 @@ impl Endpoint {
         Some(self.left_to_send(slot))
     }
 
-    /// Sets the remaining bytes of the shortest message of the other endpoints that waits for the uplink;
+    /// Sets the remaining bytes of the shortest message that waits for the uplink at any other endpoint;
     /// `None`: none waits. If every message here is longer, this endpoint sends only when the NIC's backlog
     /// has drained, until the next call (HOST-6). Call it before `poll_transmit`.
     pub fn share_uplink(&mut self, shortest: Option<u32>) {
@@ -105,8 +106,8 @@ impl Endpoint {
         }
     }
 
-    /// Whether the message whose turn it is has more than `bytes` left to send, by more than the precision of
-    /// the send order (SEND-4).
+    /// Returns whether the message whose turn it is has more than `bytes` left to send, by more than the
+    /// precision of the send order (SEND-4).
     fn is_longer(&self, bytes: u32) -> bool {
         let next = self.sending.ready.shortest_in_turn(self.config.max_packet);
         next.is_some_and(|slot| is_clearly_longer(self.left_to_send(slot), bytes))

@@ -16,8 +16,8 @@ impl Endpoint {
     }
 
     /// Sets the counter values for the next requests: `count` values from `first` (even) on, two apart,
-    /// skipping those of other endpoints (ID-4). When they are used up, no request can be sent until the next
-    /// call (HOST-3). If this function is never called, ids are unlimited.
+    /// skipping the values of other endpoints (ID-4). When they are used up, no request can be sent until the
+    /// next call (HOST-3). If this function is never called, ids are unlimited.
     ///
     /// Ids are unique across endpoints that have disjoint ranges and use the same
     /// [`Config::id_seed`](crate::Config::id_seed), which must not be 0.

@@ -59,7 +59,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Whether a packet carries the proven incarnation of its peer. Only the packet's header is needed.
+    /// Returns whether a packet carries the proven incarnation of its peer. Only the packet's header is
+    /// needed.
     pub fn has_proven(&self, packet: &RxPacket<'_>) -> bool {
         let wire_len = packet.wire_len.max(DATA_HEADER_LEN + 1);
         let known = self.peers.find(&packet.from).map(|peer| &self.peers[peer]);
@@ -115,9 +116,9 @@ impl Endpoint {
             known.incarnation.challenge.add_claim(common);
         }
         // The packet may be a challenge, which must be answered: two hosts that each know an earlier
-        // incarnation of the other would otherwise drop each other's challenges for ever. The answer is
-        // queued before our own challenge: if there is room for only one control packet (LIMIT-6), the hosts
-        // would otherwise keep challenging each other without an answer.
+        // incarnation of the other would otherwise drop each other's challenges forever. The answer is queued
+        // before our own challenge: if there is room for only one control packet (LIMIT-6), the hosts would
+        // otherwise keep challenging each other without an answer.
         let may_challenge = matches!(packet.body, Body::Resend(_));
         let answered = if may_challenge && self.find_rpc(Some(peer), common.sender_id).is_err() {
             self.answer_unknown_resend(now, from, Some(peer), common)

@@ -19,7 +19,7 @@ impl Endpoint {
         self.slot(rpc).map(|slot| self.rpcs[slot as usize].id)
     }
 
-    /// Returns what identifies a live RPC in a time trace: its id, and the number of its peer
+    /// Returns the identification of a live RPC in a time trace: its id, and the number of its peer
     /// ([`peer_numbers`](Endpoint::peer_numbers)).
     pub fn traced(&self, rpc: RpcKey) -> Option<(u64, u16)> {
         let rpc = &self.rpcs[self.slot(rpc)? as usize];
@@ -92,7 +92,7 @@ impl Endpoint {
     }
 
     /// Returns the progress of each RPC of one of this host's ports, oldest first. Takes time proportional to
-    /// their number.
+    /// the number of these RPCs.
     pub fn rpcs_at(&self, port: u16) -> impl Iterator<Item = RpcInfo> + '_ {
         self.tables.port_rpcs.iter(port).map(|slot| self.info_of(&self.rpcs[slot as usize]))
     }

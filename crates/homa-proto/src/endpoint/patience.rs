@@ -12,8 +12,8 @@ const WATCH_NS: u64 = SEC;
 
 impl Endpoint {
     /// Records a RESEND for the RPC's outgoing message, beginning at `offset` (PEER-3). The RESEND is
-    /// progress only if it begins further on than all earlier ones. A client that requests a response keeps
-    /// the server's RPC alive, until PEER-15 ends it.
+    /// progress only if it begins at a higher offset than all earlier RESENDs. A client that requests a
+    /// response keeps the server's RPC alive, until PEER-15 ends it.
     pub(super) fn note_requested(&mut self, now: Time, slot: u32, offset: u32) {
         let rpc = &mut self.rpcs[slot as usize];
         if !matches!(rpc.state, RpcState::Requesting | RpcState::Responding) {
@@ -50,7 +50,7 @@ impl Endpoint {
         self.schedule_check_within(now, slot, WATCH_NS.min(self.config.max_stall_ns));
     }
 
-    /// PEER-15: schedules a check of an RPC from whose peer nothing is due. The interval grows with each
+    /// PEER-15: schedules a check of an RPC that expects nothing from its peer. The interval grows with each
     /// check, since many RPCs may wait in this state for a long time.
     pub(super) fn watch(&mut self, now: Time, slot: u32) {
         let rpc = &self.rpcs[slot as usize];
@@ -60,8 +60,8 @@ impl Endpoint {
     }
 
     /// PEER-14: handles the timer of an RPC with bytes to send. While other messages are sent, the RPC waits
-    /// its turn. If nothing at all is sent, the driver accepts no packets; a client tolerates that for as
-    /// long as a peer's silence.
+    /// its turn. If nothing at all is sent, the driver accepts no packets. A client tolerates this for as
+    /// long as it tolerates a peer's silence.
     pub(super) fn sender_timer(&mut self, now: Time, slot: u32) {
         let (floor, ceiling) = (self.config.resend_interval_ns, self.config.resend_interval_max_ns);
         let rpc = &mut self.rpcs[slot as usize];

@@ -30,7 +30,7 @@ impl Endpoint {
         self.tables.ports.open(port)
     }
 
-    /// Whether a port is open. A closed port stays open until the last of its RPCs has been freed.
+    /// Returns whether a port is open. A closed port stays open until the last of its RPCs has been freed.
     pub fn is_port_open(&self, port: u16) -> bool {
         self.tables.ports.is_open(port)
     }
@@ -42,18 +42,18 @@ impl Endpoint {
         self.tables.ports.accept(port, accept && !self.lifetimes.reaper.is_closing(port));
     }
 
-    /// Whether a port is open and accepts requests.
+    /// Returns whether a port is open and accepts requests.
     pub fn accepts_requests(&self, port: u16) -> bool {
         self.tables.ports.accepts(port)
     }
 
-    /// Whether a port is being closed. Some of its RPCs may still exist.
+    /// Returns whether a port is being closed. Some of its RPCs may still exist.
     pub fn is_port_closing(&self, port: u16) -> bool {
         self.lifetimes.reaper.is_closing(port)
     }
 
-    /// Closes a port, at once if it has no RPCs. Otherwise its RPCs are aborted, a few per drive call, and
-    /// the port is not reassigned before all of them have ended.
+    /// Closes a port, immediately if it has no RPCs. Otherwise its RPCs are aborted, a few per drive call,
+    /// and the port is not reassigned before all of them have ended.
     pub fn close_port(&mut self, now: Time, port: u16) {
         self.advance(now);
         if self.tables.ports.is_open(port) {

@@ -1,4 +1,4 @@
-//! Freeing RPCs in small portions: if many RPCs end at once, the next packet does not wait until all are
+//! Freeing RPCs in small portions: if many RPCs end together, the next packet does not wait until all are
 //! freed (ABORT-4).
 
 use homa_trace::EventKind;
@@ -11,20 +11,20 @@ use crate::peer::peer_number;
 use crate::rpc::EndedRpc;
 use crate::time::{MS, Time};
 
-/// Maximum number of expiry rounds when a new peer or request needs the room of expired ids. Bounds the work
-/// for one packet.
+/// Maximum number of expiry rounds when a new peer or request needs the room of expired ids. This bounds the
+/// work for one packet.
 const EXPIRE_ROUNDS: usize = 16;
 
 impl Endpoint {
-    /// Whether RPCs remain to be ended.
+    /// Returns whether RPCs remain to be ended.
     pub(super) fn has_reaping(&self) -> bool {
         self.lifetimes.reaper.has_work()
             || !self.lifetimes.refused_ports.is_empty()
             || !self.waits.deferred_acks.is_empty()
     }
 
-    /// Ends the current epoch of a peer. The peer's RPCs end for the protocol at once, and are freed one by
-    /// one.
+    /// Ends the current epoch of a peer. For the protocol, the peer's RPCs end immediately. They are freed
+    /// one by one.
     pub(super) fn end_peer_epoch(&mut self, peer: u32, end: IncarnationEnd) {
         let known = &mut self.peers[peer];
         if known.rpcs.count() == 0 && end != IncarnationEnd::Restarted {
@@ -69,8 +69,8 @@ impl Endpoint {
         self.empty_closing_ports(now, budget);
     }
 
-    /// Frees the server RPCs of peers that are still silent (PEER-5). Each examined RPC takes one from
-    /// `budget`, whether or not it is freed.
+    /// Frees the server RPCs of peers that are still silent (PEER-5). Each examined RPC uses one unit of
+    /// `budget`, whether or not the RPC is freed.
     fn end_silent_clients(&mut self, now: Time, budget: &mut u32) {
         while let Some(&peer) = self.lifetimes.reaper.silent.front() {
             if *budget == 0 {
@@ -80,7 +80,7 @@ impl Endpoint {
             let known = &self.peers[peer];
             let silent = now.since(known.silence.since()) >= self.config.client_silence_ns;
             let cursor = self.lifetimes.reaper.silent_cursor.take();
-            // If the RPC at the cursor has ended meanwhile and left the list, begin again.
+            // If the RPC at the cursor has ended meanwhile and left the list, restart from the beginning.
             let cursor = cursor.filter(|&slot| self.tables.peer_rpcs.list_of(slot) == Some(peer));
             let Some(slot) = cursor.or(known.rpcs.list.head()).filter(|_| silent && known.rpcs.servers() > 0)
             else {
@@ -99,7 +99,8 @@ impl Endpoint {
         }
     }
 
-    /// RPCs are in their peer's list by age, so those of an earlier epoch come first.
+    /// Returns the peer's oldest RPC if it belongs to an earlier epoch. The peer's list is ordered by age, so
+    /// RPCs of an earlier epoch come first.
     fn oldest_of_earlier_epoch(&self, peer: u32) -> Option<u32> {
         let known = &self.peers[peer];
         let slot = known.rpcs.list.head()?;
@@ -157,8 +158,8 @@ impl Endpoint {
         self.count_forgotten(&forgotten);
     }
 
-    /// Forgets as many expired ids as the work for one packet may include, to make room for a peer or a
-    /// request.
+    /// Forgets expired ids to make room for a peer or a request, as many as the limit on the work for one
+    /// packet allows.
     pub(super) fn expire_many_finished(&mut self, now: Time) {
         (0..EXPIRE_ROUNDS).for_each(|_| self.expire_finished(now));
     }

@@ -1,4 +1,4 @@
-//! Incoming packets: finding the RPC that a packet belongs to, and the effect of each packet type.
+//! Incoming packets: finding the RPC to which a packet belongs, and the effect of each packet type.
 
 use std::net::SocketAddr;
 
@@ -29,7 +29,7 @@ struct Payload<'a> {
 }
 
 impl Payload<'_> {
-    /// `len` bytes from `skip` on.
+    /// Returns `len` bytes from `skip` on.
     fn part(&self, skip: u32, len: u32) -> &[u8] {
         if self.bytes.is_empty() { &[] } else { &self.bytes[skip as usize..][..len as usize] }
     }
@@ -42,23 +42,23 @@ pub(super) struct ReceivedPacket<'a> {
     pub common: &'a Common,
     /// The sender; `None`: an unknown peer.
     pub peer: Option<u32>,
-    /// The RPC. If there is none, the error is the reason to drop packets that need one.
+    /// The RPC. If there is none, the error is the reason to drop packets that need an RPC.
     pub rpc: Result<u32, DropCause>,
 }
 
 impl ReceivedPacket<'_> {
-    /// Whether the sender is the client of the RPC (ID-1).
+    /// Returns whether the sender is the client of the RPC (ID-1).
     pub(super) fn is_from_client(&self) -> bool {
         self.common.sender_id & 1 == 0
     }
 
-    /// The RPC's id in the server's form.
+    /// Returns the RPC's id in the server's form.
     pub(super) fn server_id(&self) -> u64 {
         self.common.sender_id | 1
     }
 }
 
-/// The reason to drop a packet that is invalid.
+/// Returns the reason to drop an invalid packet.
 #[cold]
 fn invalid(error: &DecodeError) -> DropCause {
     match error {
@@ -69,8 +69,8 @@ fn invalid(error: &DecodeError) -> DropCause {
 }
 
 impl Endpoint {
-    /// Handles one packet. For a DATA packet that may be followed by others with the same header, returns the
-    /// position in the message after it.
+    /// Handles one packet. If it is a DATA packet that may be followed by others with the same header,
+    /// returns the position in the message after its bytes.
     pub(super) fn handle_packet(
         &mut self,
         now: Time,
@@ -187,9 +187,9 @@ impl Endpoint {
         .map(|()| None)
     }
 
-    /// Returns the RPC that a packet belongs to (ID-2, ID-5, ID-8), or the reason to drop the packet if there
-    /// is none. An RPC that was aborted or has ended is no longer in the tables (ABORT-2). The cost of a
-    /// lookup does not depend on the number of open RPCs (RECV-9).
+    /// Returns the RPC to which a packet belongs (ID-2, ID-5, ID-8), or the reason to drop the packet if
+    /// there is none. An RPC that was aborted or has ended is no longer in the tables (ABORT-2). The cost of
+    /// a lookup does not depend on the number of open RPCs (RECV-9).
     pub(super) fn find_rpc(&self, peer: Option<u32>, sender_id: u64) -> Result<u32, DropCause> {
         let Some(peer) = peer else { return Err(drop_as!(drop_unknown_rpc)) };
         let id = sender_id ^ 1;
@@ -204,8 +204,8 @@ impl Endpoint {
         Ok(slot)
     }
 
-    /// Whether a packet of an RPC shows that our message exceeds the receiver's limit: a Linux Homa receiver
-    /// has dropped all of it.
+    /// Returns whether a packet of an RPC shows that our message exceeds the receiver's limit: a Linux Homa
+    /// receiver has dropped all of it.
     fn is_too_long_for(&self, slot: u32, common: &Common) -> bool {
         let rpc = &self.rpcs[slot as usize];
         rpc.outgoing.length > KERNEL_MAX_MESSAGE
@@ -243,8 +243,8 @@ impl Endpoint {
         self.receive_bytes(now, slot, data, payload, sink)
     }
 
-    /// Checks the reasons to refuse a request that do not depend on free room. If the request has already
-    /// run, no other reason is reported (AMO-1).
+    /// Checks whether a request must be refused for a reason other than lack of room. If the request has
+    /// already run, no other reason is reported (AMO-1).
     fn check_request(
         &mut self,
         now: Time,
@@ -253,14 +253,14 @@ impl Endpoint {
     ) -> Result<(), DropCause> {
         let &ReceivedPacket { rx, peer, common, .. } = packet;
         // Only a host that announces its incarnation can send a reason. Without a reason, the client would
-        // send the request again at once.
+        // send the request again immediately.
         let is_ours = !common.incarnation.is_none() && !self.incarnation.is_none();
         if data.retransmit && is_ours && self.is_owner_lost(now, common) {
             self.send_unknown(rx.from, common, UnknownReason::OwnerGone); // HOST-10
             return Err(drop_as!(drop_owner_gone));
         }
         let id = packet.server_id();
-        // If the RPC still exists here, it is of the peer's earlier epoch, whose RPCs are being ended.
+        // If the RPC still exists here, it belongs to the peer's earlier epoch, whose RPCs are being ended.
         let peer_of_earlier = peer.filter(|&peer| self.peers[peer].rpcs.reaped);
         if let Some(slot) = peer_of_earlier.and_then(|peer| self.tables.ids.server(peer, id)) {
             self.end_of_earlier_epoch(now, slot);
@@ -283,15 +283,15 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Whether the peer's request with this id is remembered as finished.
+    /// Returns whether the peer's request with this id is remembered as finished.
     pub(super) fn has_run(&self, now: Time, peer: Option<u32>, id: u64) -> bool {
         peer.is_some_and(|peer| {
             self.lifetimes.finished.contains(now, peer, self.peers[peer].incarnation.restarts(), id)
         })
     }
 
-    /// Whether this endpoint has no use for a packet of a request from `from`: the destination port accepts
-    /// no requests, and the request is neither open nor finished (LIMIT-8, ID-15).
+    /// Returns whether this endpoint has no use for a packet of a request from `from`: the destination port
+    /// accepts no requests, and the request is neither open nor finished (LIMIT-8, ID-15).
     pub fn has_nobody_for(&self, from: SocketAddr, common: &Common) -> bool {
         let peer = self.peers.find(&from);
         !self.tables.ports.accepts(common.dest_port)
@@ -372,8 +372,7 @@ impl Endpoint {
         Ok(slot)
     }
 
-    /// Records in the trace that a message of this RPC does not fit the buffer limit and must be sent again
-    /// later.
+    /// Records in the trace that a message of this RPC exceeds the buffer limit and must be sent again later.
     fn trace_full_buffer(&mut self, id: u64, peer: Option<u32>, length: u32, limit: u64) {
         let free = u32::try_from(limit.saturating_sub(self.receiving.incoming_bytes)).unwrap_or(u32::MAX);
         self.trace.record_with(EventKind::WaitBuffer, id, length, free, peer.map_or(0, peer_number), 0);
@@ -383,7 +382,7 @@ impl Endpoint {
         self.receiving.incoming_bytes + charge(length) <= limit
     }
 
-    /// The first packet of a message fixes its length and its granted bytes.
+    /// Begins an incoming message: its first packet fixes its length and its granted bytes.
     fn begin_message(&mut self, now: Time, slot: u32, data: &Data) -> Outcome {
         let rpc = &self.rpcs[slot as usize];
         if rpc.incoming.length != 0 {
@@ -415,8 +414,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Counts the length of a message that begins against the limit, if there is room for it (RECV-7,
-    /// LIMIT-7). Memory may be allocated from here on.
+    /// Counts the length of a new message against the limit, if there is room for it (RECV-7, LIMIT-7).
+    /// Memory may be allocated from here on.
     #[inline]
     pub(super) fn claim_message(&mut self, slot: u32, length: u32) -> Outcome {
         let is_client = self.rpcs[slot as usize].state.is_client();
@@ -533,8 +532,8 @@ impl Endpoint {
         }
     }
 
-    /// RECV-8: a response shows that the server has the complete request, so no more of the request must be
-    /// sent.
+    /// RECV-8: records that a response has begun. It shows that the server has the complete request, so no
+    /// more of the request must be sent.
     pub(super) fn response_began(&mut self, now: Time, slot: u32) {
         let &Rpc { peer, outgoing, .. } = &self.rpcs[slot as usize];
         self.message_arrived(now, peer, outgoing.length);

@@ -40,7 +40,7 @@ impl Endpoint {
         if rpc.epoch != self.peers[rpc.peer].incarnation.epoch() {
             self.end_of_earlier_epoch(now, slot);
         } else if rpc.state == RpcState::InService {
-            // The application has the request, without a time limit.
+            // The application is processing the request, which has no time limit.
         } else if now >= rpc.wait.stalled_at(self.config.max_stall_ns) {
             self.give_up(now, slot); // PEER-15
         } else if rpc.state == RpcState::Responding && rpc.outgoing.all_sent() {
@@ -57,9 +57,9 @@ impl Endpoint {
         }
     }
 
-    /// Whether the next step is the peer's: bytes, or at least a sign of life, are due from it (RESEND-3). If
-    /// the next step is our own (a packet to send or a grant to give), that step rearms the timer for an
-    /// earlier time.
+    /// Returns whether the next step is the peer's: bytes, or at least a sign of life, are due from it
+    /// (RESEND-3). If the next step is our own (a packet to send or a grant to give), that step rearms the
+    /// timer for an earlier time.
     pub(super) fn waits_for_peer(&self, slot: u32) -> bool {
         let rpc = &self.rpcs[slot as usize];
         match rpc.state {
@@ -70,7 +70,7 @@ impl Endpoint {
         }
     }
 
-    /// The time at which the RPC has been silent for long enough to send RESEND.
+    /// Returns the time at which the RPC has been silent for long enough to send RESEND.
     fn resend_due(&self, slot: u32) -> Time {
         let rpc = &self.rpcs[slot as usize];
         let (floor, ceiling) = (self.config.resend_interval_ns, self.config.resend_interval_max_ns);
@@ -81,7 +81,8 @@ impl Endpoint {
         rpc.wait.due(floor, ceiling)
     }
 
-    /// RESEND-1, RESEND-2: client and server use the same rules to request missing bytes.
+    /// RESEND-1, RESEND-2: handles the timer of an RPC that waits for bytes. Client and server use the same
+    /// rules to request missing bytes.
     fn receiver_timer(&mut self, now: Time, slot: u32) {
         let due = self.resend_due(slot);
         let rpc = &self.rpcs[slot as usize];
@@ -106,8 +107,8 @@ impl Endpoint {
         }
     }
 
-    /// SHARE-7: checks a message's progress. A message whose bytes arrive too slowly must not keep others
-    /// from grants.
+    /// SHARE-7: checks a message's progress. A message whose bytes arrive too slowly must not keep other
+    /// messages from getting grants.
     fn check_progress(&mut self, slot: u32) {
         let rpc = &mut self.rpcs[slot as usize];
         if rpc.incoming.expects_bytes() && rpc.incoming.stalls() {
@@ -196,19 +197,19 @@ impl Endpoint {
         let rpc = &mut self.rpcs[slot as usize];
         rpc.wait.count_try(now);
         rpc.wait.resend_sent |= !reopens;
-        // GRANT-11: the grants of a silent sender go to others until it sends again.
+        // GRANT-11: the grants of a silent sender go to other senders until the silent one sends again.
         self.receiving.grants.recount(&mut rpc.incoming, rpc.peer, 0);
         self.receiving.grants.dirty = true;
         let due = self.resend_due(slot);
         self.waits.timers.arm(slot, due);
     }
 
-    /// Sends one round of RESENDs for what is missing.
+    /// Sends one round of RESENDs for the missing bytes.
     fn request_round(&mut self, slot: u32, priority: u8) {
         let rpc = &self.rpcs[slot as usize];
         if rpc.incoming.first == FirstPacket::Start && rpc.incoming.expects_bytes() {
-            // The grant has more likely been lost than each byte. A sender that gets the grant and a RESEND
-            // behind it would send everything twice.
+            // A lost grant is more likely than the loss of every byte. A sender that gets the grant and then
+            // a RESEND would send everything twice.
             let lacks_grant = rpc.incoming.received == 0 && rpc.wait.backoff == 0;
             self.repeat_grant(slot); // DIALECT-8
             if lacks_grant {
@@ -301,7 +302,7 @@ impl Endpoint {
         self.send_control(slot, Body::Resend(Resend { offset, length, priority }));
     }
 
-    /// ACK-9, ACK-10.
+    /// Handles the timer for NEED_ACK (ACK-9, ACK-10).
     fn need_ack_timer(&mut self, now: Time, slot: u32) {
         let (floor, ceiling) = (self.config.need_ack_interval_ns, self.config.need_ack_interval_max_ns);
         let rpc = &self.rpcs[slot as usize];
@@ -458,7 +459,7 @@ impl Endpoint {
         range.start..range.start + whole
     }
 
-    /// Credits the peer's retransmission budget with bytes that have arrived there.
+    /// Credits the peer's retransmission budget with bytes that have arrived at the peer.
     pub(super) fn delivered(&mut self, peer: u32, bytes: u32) {
         self.peers[peer].allowance.resend_budget.give(bytes); // SHARE-4
     }

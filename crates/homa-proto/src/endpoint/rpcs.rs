@@ -36,7 +36,7 @@ impl Endpoint {
         self.rpcs.key(slot)
     }
 
-    /// The slot of a live RPC.
+    /// Returns the slot of a live RPC.
     pub(super) fn slot(&self, key: RpcKey) -> Option<u32> {
         self.rpcs.slot(key)
     }
@@ -95,7 +95,7 @@ impl Endpoint {
         let rpc = self.remove_rpc(slot);
         self.stats.responses_delivered += 1;
         self.mark_served(rpc.peer);
-        // The message was completed just before, and that trace event has the time.
+        // The message was completed just before, and the trace event of its completion has the time.
         let place = self.trace.place(peer_number(rpc.peer), 0);
         self.trace.record_again(EventKind::RpcEnd, rpc.id, 0, 0, place);
         self.queue_ack(&rpc);

@@ -12,7 +12,7 @@ const ROOM_TIMES: usize = 8;
 const LARGE_FOR_NS: u64 = 5 * SEC;
 
 impl Endpoint {
-    /// Whether the tables are larger than necessary.
+    /// Returns whether the tables are larger than necessary.
     fn is_oversized(&self) -> bool {
         let room = self.rpcs.capacity();
         // A planted fault that the swarm must find: tables never free the memory of a peak.
@@ -21,7 +21,8 @@ impl Endpoint {
         room > 2 * self.tables.least_room && room > ROOM_TIMES * self.rpcs.len()
     }
 
-    /// The time at which `handle_timeout` must be called; [`Time::NEVER`] if the tables need not shrink.
+    /// Returns the time at which `handle_timeout` must be called; [`Time::NEVER`] if the tables need not
+    /// shrink.
     pub(super) fn next_shrink(&self) -> Time {
         if self.is_oversized() { self.tables.shrink_at.unwrap_or(self.now) } else { Time::NEVER }
     }

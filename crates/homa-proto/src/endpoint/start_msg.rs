@@ -96,13 +96,14 @@ impl Endpoint {
         self.send_control(slot, Body::Start(Start { message_length }));
     }
 
-    /// Whether START_MSG has opened the RPC's outgoing message, and no byte of the message may be sent yet.
+    /// Returns whether START_MSG has opened the RPC's outgoing message, and no byte of the message may be
+    /// sent yet.
     pub(super) fn awaits_first_grant(&self, slot: u32) -> bool {
         let outgoing = &self.rpcs[slot as usize].outgoing;
         outgoing.opening == Opening::StartAlone && outgoing.granted == 0 && outgoing.length > 0
     }
 
-    /// Opens a message again whose START_MSG was not answered: it was lost, or the peer does not know
+    /// Opens a message again because its START_MSG was not answered: it was lost, or the peer does not know
     /// START_MSG (DIALECT-5). The message is now opened as for a peer of unknown dialect, so that either case
     /// costs one interval.
     pub(super) fn reopen(&mut self, slot: u32) {
@@ -225,9 +226,9 @@ impl Endpoint {
         }
     }
 
-    /// Challenges an unproven peer whose budget for bytes sent again is used up (SHARE-4). A request that
-    /// names our cutoffs proves it, too, but its first calls may all have begun without them, and dialect 3
-    /// never uses them (DIALECT-14).
+    /// Challenges an unproven peer whose retransmission budget is used up (SHARE-4). A request with the
+    /// version of our cutoffs proves the peer, too, but the peer's first calls may all have begun without the
+    /// cutoffs, and dialect 3 never uses cutoffs (DIALECT-14).
     pub(super) fn prove_by_challenge(&mut self, now: Time, slot: u32) {
         let &Rpc { peer, port, peer_port, .. } = &self.rpcs[slot as usize];
         if !self.peers[peer].allowance.proven {
@@ -235,7 +236,7 @@ impl Endpoint {
         }
     }
 
-    /// Sends the last grant of a message again.
+    /// Retransmits the last grant of a message.
     pub(super) fn repeat_grant(&mut self, slot: u32) {
         self.stats.grants_sent += 1;
         let grant =

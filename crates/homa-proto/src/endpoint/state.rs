@@ -31,7 +31,8 @@ use crate::unreachable::RefusedPorts;
 use crate::unscheduled_loss::LossAccounting;
 use crate::wire::Incarnation;
 
-/// Minimum number of RPCs for which tables have room. Empty tables would grow in small steps at first.
+/// Returns the minimum number of RPCs for which tables have room. Empty tables would grow in small steps at
+/// first.
 fn least_room(config: &Config) -> usize {
     config.reserve_rpcs.min(config.max_rpcs).max(64) as usize
 }
@@ -83,7 +84,7 @@ pub(super) struct Tables {
     pub lost_owners: BTreeMap<u16, Time>,
     /// Number of RPCs for which the tables keep room.
     pub least_room: usize,
-    /// When to check whether tables that a peak has left large can shrink.
+    /// Time at which to check whether tables that grew during a peak can shrink.
     pub shrink_at: Option<Time>,
 }
 

@@ -22,8 +22,8 @@ pub(super) struct PlannedData {
 }
 
 impl Endpoint {
-    /// Whether [`poll_transmit`](Endpoint::poll_transmit) may return a packet. Cheaper than polling in vain.
-    /// Also true if only the pacer holds packets back.
+    /// Returns whether [`poll_transmit`](Endpoint::poll_transmit) may return a packet. Cheaper than polling
+    /// in vain. Also true if only the pacer holds packets back.
     #[inline]
     #[must_use]
     pub fn has_transmit(&self) -> bool {
@@ -55,7 +55,7 @@ impl Endpoint {
         Some(packet)
     }
 
-    /// The part of a message that the next DATA packet carries.
+    /// Returns the part of a message that the next DATA packet carries.
     pub(super) fn next_part(&mut self, now: Time) -> Option<PlannedData> {
         for _ in 0..self.config.reap_limit {
             let slot = self.sending.ready.choose(self.config.max_packet)?;
@@ -85,7 +85,8 @@ impl Endpoint {
         }
     }
 
-    /// Bytes of the message not yet sent, plus bytes to be sent again: the sender's SRPT key (SHARE-5).
+    /// Returns the bytes of the message not yet sent, plus bytes to be retransmitted: the sender's SRPT key
+    /// (SHARE-5).
     pub(super) fn left_to_send(&self, slot: u32) -> u32 {
         self.rpcs[slot as usize].outgoing.remaining().saturating_add(self.sending.retransmits.bytes(slot))
     }
@@ -94,7 +95,8 @@ impl Endpoint {
         self.peers[peer].path.longest() - DATA_HEADER_LEN as u32
     }
 
-    /// SEND-6, SEND-7.
+    /// Returns whether the pacer admits a packet with `payload` bytes of a message (SEND-6, SEND-7). Records
+    /// the wait if it does not.
     fn pacer_admits(&mut self, now: Time, payload: u32, slot: u32) -> bool {
         let bytes = payload + DATA_HEADER_LEN as u32;
         if self.sending.pacer.admits(now, bytes) {
@@ -182,7 +184,7 @@ impl Endpoint {
         let rpc = &self.rpcs[part.slot as usize];
         let common = self.common(rpc.port, rpc.peer_port, rpc.id);
         let peer = &mut self.peers[rpc.peer];
-        // WIRE-23: to a kernel, this field must be zero, as in its own packets.
+        // WIRE-23: in packets to a kernel, this field must be zero, as in the kernel's own packets.
         let bundle_endpoints = if peer.is_ours() { self.bundle_endpoints } else { 0 };
         let common = Common { bundle_endpoints, ..common };
         // INCAST-1, INCAST-7: for a kernel this field is padding, and must stay zero.

@@ -1,4 +1,4 @@
-//! Runs of packets: the next packets of one message, chosen and encoded at once.
+//! Runs of packets: the next packets of one message, chosen and encoded together.
 
 use homa_trace::{EventKind, packet_word};
 

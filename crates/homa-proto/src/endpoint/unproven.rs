@@ -7,8 +7,8 @@ use crate::contract::DoneReason;
 use crate::rpc::RpcState;
 use crate::time::Time;
 
-/// Maximum number of requests evicted for one packet. Bounds the work; a few packets still make room for the
-/// longest message.
+/// Maximum number of requests evicted for one packet. This bounds the work; a few packets still make room for
+/// the longest message.
 pub(super) const EVICTIONS_PER_PACKET: usize = 16;
 
 impl Endpoint {
@@ -21,7 +21,8 @@ impl Endpoint {
     }
 
     /// Records a packet of an incomplete request. If its peer has been proven since the request began, the
-    /// request is no longer evicted for others. It stays in the class of unproven peers.
+    /// request is no longer evicted to make room for others. The request stays in the class of unproven
+    /// peers.
     pub(super) fn note_unproven_packet(&mut self, slot: u32) {
         let rpc = &self.rpcs[slot as usize];
         let Some(prefix) = rpc.incoming.prefix else { return };
@@ -55,8 +56,8 @@ impl Endpoint {
         fits(self)
     }
 
-    /// Evicts, of all requests of unproven peers, the one that has been silent the longest. Forgets its peer
-    /// if there is no other state for the peer.
+    /// Evicts the request that has been silent the longest among those of all unproven peers. Forgets its
+    /// peer if there is no other state for the peer.
     pub(super) fn evict_unproven(&mut self, now: Time) -> bool {
         self.handle_deferred_acks(now); // A forgotten peer's acks must not count for the next peer in its slot.
         let Some(slot) = self.receiving.unproven.longest_silent() else { return false };

@@ -32,7 +32,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether `rpc_id` is the id of an open request of ours to the reported peer and port.
+    /// Returns whether `rpc_id` is the id of an open request of ours to the reported peer and port.
     fn is_request_to(&self, peer: u32, rpc_id: Option<u64>, reported: MissingTarget) -> bool {
         let Some(slot) = rpc_id.and_then(|id| self.tables.ids.client(id)) else { return false };
         let rpc = &self.rpcs[slot as usize];
@@ -100,8 +100,8 @@ impl Endpoint {
         self.stats.reports_dropped += u64::from(!has_room);
     }
 
-    /// Ends the client RPCs to refused ports. Each examined RPC takes one from `budget`, whether or not it is
-    /// ended.
+    /// Ends the client RPCs to refused ports. Each examined RPC uses one unit of `budget`, whether or not the
+    /// RPC is ended.
     pub(super) fn end_refused_clients(&mut self, budget: &mut u32) {
         while let Some(refused) = self.lifetimes.refused_ports.first_mut() {
             if *budget == 0 {
@@ -117,7 +117,7 @@ impl Endpoint {
                 continue;
             };
             if self.tables.peer_rpcs.list_of(slot) != Some(peer) {
-                // The RPC at the cursor ended meanwhile and left the list: begin again.
+                // The RPC at the cursor ended meanwhile and left the list, so restart from the beginning.
                 refused.cursor = self.peers[peer].rpcs.list.head();
                 continue;
             }

@@ -20,7 +20,7 @@ const BURST_PACKETS: u64 = 64;
 pub(crate) struct Allowance {
     /// Whether the peer is proven: it has shown that it receives our packets (SHARE-3).
     pub proven: bool,
-    /// The prefix that the peer counts for while it is unproven.
+    /// The prefix for which the peer counts while it is unproven.
     pub prefix: Option<PrefixId>,
     /// Bytes of control packets that the peer may be sent while it is unproven (SHARE-9).
     credit: u32,
@@ -33,7 +33,7 @@ pub(crate) struct Allowance {
 }
 
 impl Allowance {
-    /// The budgets of a new peer, which counts for `prefix`.
+    /// Returns the budgets of a new peer, which counts for `prefix`.
     pub(crate) fn new(prefix: Option<PrefixId>) -> Allowance {
         Allowance {
             proven: false,
@@ -52,7 +52,7 @@ impl Allowance {
     }
 
     /// Like [`earn`](Allowance::earn), for the packet that created the peer. Does nothing if the peer has any
-    /// credit already, since the packet is then counted.
+    /// credit already, since the packet is then already counted.
     pub(crate) fn earn_first(&mut self, bytes: usize) {
         if self.credit == 0 {
             self.earn(bytes);
@@ -68,9 +68,9 @@ impl Allowance {
     }
 
     /// Returns how the retransmission budget refills, with packets of up to `payload` bytes. Its maximum is
-    /// twice the bytes that may be in flight to a host, so that a lost burst is repaired at once. The budget
-    /// gains one packet for each round of RESENDs that the peer may send (RESEND-7), and the bytes delivered
-    /// to the peer.
+    /// twice the bytes that may be in flight to a host, so that a lost burst can be repaired immediately. The
+    /// budget gains one packet for each round of RESENDs that the peer may send (RESEND-7), and the bytes
+    /// delivered to the peer.
     pub(crate) fn resend_refill(&self, payload: u32, config: &Config) -> Refill {
         if !self.proven {
             let every_ns = config.resend_spacing_ns.saturating_mul(UNPROVEN_ROUNDS);

@@ -8,7 +8,7 @@ use crate::wire::{Cutoffs, PRIORITIES};
 /// still arrives with the old version.
 const SPACING_NS: u64 = MS;
 
-/// The last CUTOFFS of a peer, and ours as far as the peer has them.
+/// The last CUTOFFS from a peer, and what the peer knows of ours.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerCutoffs {
     /// The peer's own cutoffs, for our unscheduled packets to it.
@@ -16,14 +16,14 @@ pub(crate) struct PeerCutoffs {
     version: u16,
     /// Maximum unscheduled bytes of a message that the peer accepts; `u32::MAX`: no limit.
     unsched_limit: u32,
-    /// When our cutoffs were last sent to the peer, and their version.
+    /// Time at which our cutoffs were last sent to the peer, and their version.
     sent: Option<(Time, u16)>,
     /// The version of our cutoffs under which the peer sent its last DATA (PRIO-5); 0: none.
     pub kept: u16,
 }
 
 impl PeerCutoffs {
-    /// Neither side has sent any.
+    /// The state before either side has sent CUTOFFS.
     pub(crate) const UNKNOWN: PeerCutoffs =
         PeerCutoffs { levels: [0; PRIORITIES], version: 0, unsched_limit: u32::MAX, sent: None, kept: 0 };
 
@@ -35,28 +35,28 @@ impl PeerCutoffs {
         self.unsched_limit = cutoffs.unsched_limit.filter(|_| announces).unwrap_or(u32::MAX);
     }
 
-    /// Version of the peer's cutoffs, for the header of DATA; 0: it has sent none.
+    /// Returns the version of the peer's cutoffs, for the header of DATA; 0: it has sent none.
     pub(crate) fn version(&self) -> u16 {
         self.version
     }
 
-    /// Maximum unscheduled bytes of a message that the peer accepts; `u32::MAX`: no limit.
+    /// Returns the maximum unscheduled bytes of a message that the peer accepts; `u32::MAX`: no limit.
     pub(crate) fn unsched_limit(&self) -> u32 {
         self.unsched_limit
     }
 
-    /// Priority of the unscheduled packets of a message to the peer.
+    /// Returns the priority of the unscheduled packets of a message to the peer.
     pub(crate) fn unscheduled_priority(&self, length: u32, priorities: u8) -> u8 {
         priority::unscheduled(&self.levels, self.version, length, priorities)
     }
 
-    /// Whether our cutoffs of this `version` were sent to the peer, and none since.
+    /// Returns whether our cutoffs of this `version` were sent to the peer, and none since.
     pub(crate) fn were_sent(&self, version: u16) -> bool {
         self.sent.is_some_and(|(_, sent)| sent == version)
     }
 
-    /// Counts CUTOFFS of this `version` that go to the peer now, unless the same were sent a moment ago.
-    /// Returns whether they go.
+    /// Counts CUTOFFS of this `version` that are sent to the peer now, unless the same version was sent a
+    /// moment ago. Returns whether they are to be sent.
     pub(crate) fn take_if_due(&mut self, now: Time, version: u16) -> bool {
         if self.sent.is_some_and(|(at, sent)| sent == version && now.since(at) < SPACING_NS) {
             return false;

@@ -7,7 +7,7 @@ use crate::wire::Incarnation;
 /// The known incarnation of a peer.
 #[derive(Debug)]
 pub(crate) struct PeerIncarnation {
-    /// The incarnation that the peer has announced; none: it has not announced one yet.
+    /// The incarnation that the peer has announced; `NONE` if it has not announced one yet.
     current: Incarnation,
     /// Whether the incarnation came from a host that receives our packets (PEER-16).
     proven: bool,
@@ -29,7 +29,7 @@ pub(crate) struct ChangeEvidence {
     pub answers: bool,
     /// It has the id of an open request of ours.
     pub names_request: bool,
-    /// The peer was silent for so long that no packet of an earlier incarnation can be on its way.
+    /// The peer was silent for so long that no packet of an earlier incarnation can still be in flight.
     pub none_is_late: bool,
 }
 
@@ -47,7 +47,7 @@ pub(crate) enum IncarnationChange {
 }
 
 impl PeerIncarnation {
-    /// Before the first packet of a peer.
+    /// Returns the state before the first packet of a peer.
     pub(crate) fn new() -> PeerIncarnation {
         PeerIncarnation {
             current: Incarnation::NONE,
@@ -59,22 +59,22 @@ impl PeerIncarnation {
         }
     }
 
-    /// Whether the peer has announced an incarnation, and so runs this implementation.
+    /// Returns whether the peer has announced an incarnation, and so runs this implementation.
     pub(crate) fn is_known(&self) -> bool {
         !self.current.is_none()
     }
 
-    /// Whether `announced` is the known incarnation.
+    /// Returns whether `announced` is the known incarnation.
     pub(crate) fn is(&self, announced: Incarnation) -> bool {
         announced == self.current
     }
 
-    /// Whether `announced` is the known incarnation, and is proven.
+    /// Returns whether `announced` is the known incarnation, and is proven.
     pub(crate) fn has_proven(&self, announced: Incarnation) -> bool {
         self.proven && self.is(announced)
     }
 
-    /// Whether the known incarnation is proven.
+    /// Returns whether the known incarnation is proven.
     pub(crate) fn is_proven(&self) -> bool {
         self.proven
     }
@@ -103,7 +103,8 @@ impl PeerIncarnation {
         self.proven |= self.is(announced);
     }
 
-    /// Records that another endpoint of this host has proven the peer's incarnation, whichever it is.
+    /// Records that another endpoint of this host has proven the peer's incarnation, regardless of which
+    /// incarnation it is.
     pub(crate) fn prove_elsewhere(&mut self) {
         self.proven = true;
     }

@@ -28,15 +28,14 @@ pub(crate) use incarnation::{ChangeEvidence, IncarnationChange};
 use resends::PeerResends;
 use rpcs::PeerRpcs;
 
-/// A peer that was silent for this long may run another kernel: a host restarts in less time.
+/// A peer that was silent for this long may have rebooted into another kernel: a reboot takes less time.
 const DIALECT_MEMORY_NS: u64 = 300 * SEC;
 
-/// UDP port of Linux Homa's UDP encapsulation. Behind any other UDP port there can only be this
-/// implementation.
+/// UDP port of Linux Homa's UDP encapsulation. Any other UDP port can only belong to this implementation.
 const KERNEL_UDP_PORT: u16 = 54_321;
 
-/// The peer's number in a trace: its slot counted from 1, limited to the largest number that a record can
-/// hold.
+/// Returns the peer's number in a trace: its slot counted from 1, limited to the largest number that a record
+/// can hold.
 pub(crate) fn peer_number(peer: u32) -> u16 {
     u16::try_from(peer.saturating_add(1)).unwrap_or(u16::MAX)
 }
@@ -49,12 +48,12 @@ pub(crate) struct Peer {
     pub incarnation: PeerIncarnation,
     /// A report of an unreachable peer that is being verified (PEER-4).
     pub suspect_report: Option<SuspectReport>,
-    /// How long the peer has sent no packet (PEER-5).
+    /// Time for which the peer has sent no packet (PEER-5).
     pub silence: Silence,
     /// The peer's dialect, as derived from its packets without our mark.
     pub belief: Belief,
     pub cutoffs: PeerCutoffs,
-    /// Round-trip time of a grant from the peer.
+    /// Round-trip time, measured with grants from the peer.
     pub rtt: Rtt,
     /// Acknowledgements for the peer that wait for a packet.
     pub acks: WaitingAcks,
@@ -68,7 +67,7 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// The peer at `addr`, before its first packet. It is unproven, and counts for `prefix`.
+    /// Returns the peer at `addr`, before its first packet. It is unproven, and counts for `prefix`.
     pub(crate) fn new(addr: SocketAddr, now: Time, max_packet: u32, prefix: Option<PrefixId>) -> Peer {
         Peer {
             addr,
@@ -88,7 +87,7 @@ impl Peer {
         }
     }
 
-    /// Whether the peer has announced an incarnation, and so runs this implementation.
+    /// Returns whether the peer has announced an incarnation, and so runs this implementation.
     pub(crate) fn is_ours(&self) -> bool {
         self.incarnation.is_known()
     }
@@ -126,18 +125,18 @@ impl Peer {
         }
     }
 
-    /// Whether Linux Homa may be behind the peer's address: over raw IP, or at the port of its UDP
+    /// Returns whether Linux Homa may be behind the peer's address: over raw IP, or at the port of its UDP
     /// encapsulation.
     pub(crate) fn may_be_kernel(&self) -> bool {
         self.addr.port() == 0 || self.is_kernel_udp()
     }
 
-    /// Whether the peer's packets use Linux Homa's UDP encapsulation.
+    /// Returns whether the peer's packets use Linux Homa's UDP encapsulation.
     pub(crate) fn is_kernel_udp(&self) -> bool {
         self.addr.port() == KERNEL_UDP_PORT
     }
 
-    /// Unscheduled bytes of a message to or from the peer if neither side set a limit (RTT-3).
+    /// Returns the unscheduled bytes of a message to or from the peer if neither side set a limit (RTT-3).
     pub(crate) fn unsched_bytes(&self, config: &Config) -> u32 {
         rtt::unsched_bytes(config, self.rtt.min_ns())
     }
@@ -150,7 +149,7 @@ impl Peer {
         Some(Bundle { endpoint, max_bytes: self.path.longest() })
     }
 
-    /// Whether the peer can be forgotten without loss (PEER-11).
+    /// Returns whether the peer can be forgotten without loss (PEER-11).
     pub(crate) fn is_forgettable(&self, now: Time, config: &Config) -> bool {
         // A peer that still needed an acknowledgement would have requested it long ago.
         let unwanted = now.since(self.silence.last_packet_at()) >= config.max_packet_lifetime_ns;

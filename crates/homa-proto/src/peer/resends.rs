@@ -7,8 +7,8 @@ use crate::lists::List;
 use crate::rate_limit::RateLimit;
 use crate::time::Time;
 
-/// Time between rounds of RESENDs. `doublings` is the number of useless RESENDs, minus the number of RESENDs
-/// that brought bytes (RESEND-22).
+/// Returns the time between rounds of RESENDs. `doublings` is the number of useless RESENDs, minus the number
+/// of RESENDs that brought bytes (RESEND-22).
 fn spacing(config: &Config, doublings: u8) -> u64 {
     let doubled =
         config.resend_spacing_ns.saturating_mul(1_u64.checked_shl(doublings.into()).unwrap_or(u64::MAX));
@@ -24,14 +24,14 @@ pub(crate) struct PeerResends {
     rate: RateLimit,
     /// Rate of NEED_ACKs to the peer (RESEND-22).
     need_ack_rate: RateLimit,
-    /// Number of times that the spacing of RESENDs to the peer has doubled, because they were useless.
+    /// Number of times that the spacing of RESENDs to the peer has doubled because RESENDs were useless.
     doublings: u8,
     /// How long the peer takes to answer a request.
     pub answers: AnswerTime,
 }
 
 impl PeerResends {
-    /// Before the first RESEND.
+    /// Returns the state before the first RESEND.
     pub(crate) fn new() -> PeerResends {
         PeerResends {
             queue: List::EMPTY,
@@ -42,7 +42,8 @@ impl PeerResends {
         }
     }
 
-    /// The time at which the next RESEND may be sent. After a pause, `BURST` of them may be sent at once.
+    /// Returns the time at which the next RESEND may be sent. After a pause, `BURST` of them may be sent at
+    /// once.
     pub(crate) fn next(&self, now: Time, config: &Config) -> Time {
         self.rate.next(now, self.spacing(config))
     }

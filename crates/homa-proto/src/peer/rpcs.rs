@@ -8,9 +8,9 @@ pub(crate) struct PeerRpcs {
     /// The peer's RPCs, oldest first.
     pub list: List,
     count: u32,
-    /// Number of these RPCs of which we are the server.
+    /// Number of these RPCs for which we are the server.
     servers: u32,
-    /// Bytes of their requests, as counted in the total of incoming bytes.
+    /// Bytes of the RPCs' requests, as counted in the total of incoming bytes.
     pub request_bytes: u64,
     /// Blocks of finished ids that refer to the peer.
     pub finished_blocks: u32,
@@ -19,7 +19,7 @@ pub(crate) struct PeerRpcs {
 }
 
 impl PeerRpcs {
-    /// The peer has no RPC.
+    /// The entries of a peer without RPCs.
     pub(crate) const NONE: PeerRpcs = PeerRpcs {
         list: List::EMPTY,
         count: 0,
@@ -49,12 +49,12 @@ impl PeerRpcs {
         self.count
     }
 
-    /// Number of the RPCs of which we are the server.
+    /// Returns the number of RPCs for which we are the server.
     pub(crate) fn servers(&self) -> u32 {
         self.servers
     }
 
-    /// Whether nothing in the tables of this host belongs to the peer.
+    /// Returns whether nothing in the tables of this host belongs to the peer.
     pub(crate) fn is_empty(&self) -> bool {
         self.count == 0 && !self.reaped && self.finished_blocks == 0
     }

@@ -16,7 +16,8 @@ pub struct Packets<'a> {
     is_first: bool,
 }
 
-/// Splits a datagram into its packets. A datagram that is not a bundle is one packet, whatever its bytes.
+/// Splits a datagram into its packets. A datagram that is not a bundle is one packet, regardless of its
+/// contents.
 ///
 /// Zero bytes after a packet are padding. If a packet's length exceeds the remaining bytes, the last item is
 /// empty, and [`decode`](super::decode()) rejects it. The packets before it are complete.
@@ -36,7 +37,7 @@ pub fn packet_length(datagram: &[u8]) -> Option<usize> {
     (length != 0 && header.urgent.get() == OURS_MAGIC).then_some(length)
 }
 
-/// Returns the value of the packet length field, whoever the sender is; 0 if the header is incomplete.
+/// Returns the value of the packet length field, regardless of the sender; 0 if the header is incomplete.
 #[must_use]
 pub fn stated_length(bytes: &[u8]) -> usize {
     CommonHeader::ref_from_prefix(bytes).map_or(0, |(header, _)| header.packet_length.get().into())

@@ -34,7 +34,7 @@ pub enum DecodeError {
     /// DATA of an empty message, which does not exist in Homa.
     #[error("the message has length 0")]
     ZeroLength,
-    /// The length of a message or range is negative if read as a signed number, as Linux Homa does.
+    /// The length of a message or range is negative if read as a signed number, as Linux Homa reads it.
     #[error("length {0} is larger than {MAX_MESSAGE_LENGTH}")]
     BadLength(u32),
     /// DATA without payload.
@@ -154,7 +154,8 @@ fn common(header: &CommonHeader) -> Common {
     }
 }
 
-/// ID-11: without our mark, the packet came from another implementation, and these fields may hold any value.
+/// ID-11: decodes the incarnation. Without our mark, the packet came from another implementation, and these
+/// fields may hold any value.
 fn incarnation(header: &CommonHeader) -> Incarnation {
     if header.urgent.get() == OURS_MAGIC {
         Incarnation::from_wire(header.flags, header.window.get(), header.checksum.get())
@@ -220,8 +221,9 @@ pub(crate) fn offset_behind(earlier: &[u8], bytes: &[u8]) -> Option<u32> {
     (is_data && header.ack.client_id.get() == 0).then(|| offset(header))
 }
 
-/// WIRE-4, WIRE-12: segmentation offload copies the same `sequence` into all segments, and each segment has
-/// its own `segment_offset`. Without offload, Linux Homa fills in only `sequence`.
+/// WIRE-4, WIRE-12: returns the offset of the first byte. Segmentation offload copies the same `sequence`
+/// into all segments, and each segment has its own `segment_offset`. Without offload, Linux Homa fills in
+/// only `sequence`.
 fn offset(header: &DataHeader) -> u32 {
     match header.segment_offset.get() {
         OFFSET_IN_SEQUENCE => header.common.sequence.get(),
@@ -229,7 +231,8 @@ fn offset(header: &DataHeader) -> u32 {
     }
 }
 
-/// In packets of other implementations these bytes are padding, and may hold any value.
+/// Returns the limit on the response, if there is one. In packets of other implementations these bytes are
+/// padding, and may hold any value.
 fn response_limit(header: &DataHeader) -> Option<u32> {
     let [high, middle, low] = header.response_limit;
     let limit = u32::from_be_bytes([0, high, middle, low]);
@@ -274,7 +277,7 @@ fn unknown_reason(header: &CommonHeader) -> UnknownReason {
     }
 }
 
-/// On the wire, cutoffs are signed. A negative cutoff admits no message, like 0.
+/// Decodes cutoffs, which are signed on the wire. A negative cutoff admits no message, like 0.
 fn cutoffs(header: &CutoffsHeader, limited: Option<&CutoffsLimitHeader>) -> Cutoffs {
     let non_negative = |cutoff: u32| if cutoff > MAX_MESSAGE_LENGTH { 0 } else { cutoff };
     Cutoffs {
@@ -307,7 +310,7 @@ fn ack(slot: &AckSlot) -> Result<Option<Ack>, DecodeError> {
     }
 }
 
-/// WIRE-18
+/// WIRE-18: fails with `error` if `value` exceeds the maximum message length.
 fn in_range(value: u32, error: DecodeError) -> Result<u32, DecodeError> {
     if value > MAX_MESSAGE_LENGTH { Err(error) } else { Ok(value) }
 }

@@ -49,7 +49,7 @@ impl HeaderBuf {
 }
 
 impl Default for HeaderBuf {
-    /// No bytes: a placeholder for a header.
+    /// Returns no bytes, as a placeholder for a header.
     fn default() -> Self {
         Self { bytes: [0; MAX_HEADER_LEN], len: 0 }
     }
@@ -146,7 +146,7 @@ fn data_header(common: &Common, data: &Data) -> DataHeader {
     }
 }
 
-/// Only peers that recognize our mark read this field.
+/// Encodes the limit on the response. Only peers that recognize our mark read this field.
 fn response_limit(common: &Common, data: &Data) -> [u8; 3] {
     let limit = data.response_limit.filter(|_| !common.incarnation.is_none());
     let [_, high, middle, low] = limit.unwrap_or(0).min(MAX_RESPONSE_LIMIT).to_be_bytes();

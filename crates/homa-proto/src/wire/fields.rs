@@ -125,7 +125,8 @@ mod tests {
         }
     }
 
-    /// The rows of the field tables in PROTOCOL.md that precede the rules: packet type, offset, bytes, name.
+    /// Returns the rows of the field tables in PROTOCOL.md that precede the rules: packet type, offset,
+    /// bytes, name.
     fn documented() -> Vec<(String, String, String, String)> {
         let text = include_str!("../../../../PROTOCOL.md");
         let (_, formats) = text.split_once("## Packet formats").unwrap();
@@ -146,7 +147,7 @@ mod tests {
         rows
     }
 
-    /// The table row of a field; indexed fields share one row.
+    /// Returns the table row of a field; indexed fields share one row.
     fn row(kind: &str, field: &Field) -> (String, String, String, String) {
         let (offset, name) = match field.name.split_once('[') {
             Some(("cutoffs", _)) => ("28 + 4 i".to_owned(), "cutoffs[i], i = 0 to 7".to_owned()),

@@ -24,12 +24,12 @@ impl Incarnation {
         }
     }
 
-    /// The incarnation of 40 bits from the wire, where 0 is [`NONE`](Self::NONE).
+    /// Decodes the incarnation from its 40 bits on the wire, where 0 is [`NONE`](Self::NONE).
     pub(super) const fn from_wire(flags: u8, window: u16, checksum: u16) -> Self {
         Self((flags as u64) << 32 | (window as u64) << 16 | checksum as u64)
     }
 
-    /// The fields `flags`, `window` and `checksum` that carry it.
+    /// Returns the fields `flags`, `window` and `checksum` that carry the incarnation.
     pub(super) const fn to_wire(self) -> (u8, u16, u16) {
         ((self.0 >> 32) as u8, (self.0 >> 16) as u16, self.0 as u16)
     }
@@ -39,12 +39,12 @@ impl Incarnation {
         self.0
     }
 
-    /// Whether the peer announced no incarnation.
+    /// Returns whether the peer announced no incarnation.
     pub const fn is_none(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether `self` is a later incarnation of the host than `other`.
+    /// Returns whether `self` is a later incarnation of the host than `other`.
     ///
     /// Uses serial-number arithmetic: later means at most 2^39 - 1 steps ahead, including wrap-around.
     /// [`NONE`](Self::NONE) is neither later nor earlier than any incarnation.

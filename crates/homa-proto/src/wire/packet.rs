@@ -48,13 +48,13 @@ pub enum PacketType {
     Data = 0x10,
     /// Permission to send more of a message.
     Grant = 0x11,
-    /// A request to send a range of a message again.
+    /// A request to retransmit a range of a message.
     Resend = 0x12,
     /// Answer to a packet for an RPC that is unknown to the sender of this packet.
     RpcUnknown = 0x13,
     /// Answer to a RESEND: the RPC is alive but has nothing to send yet.
     Busy = 0x14,
-    /// The priorities that the sender of this packet wants others to use for unscheduled bytes sent to it.
+    /// The priorities that other hosts should use for unscheduled bytes sent to the sender of this packet.
     Cutoffs = 0x15,
     /// Requests that the receiver freeze its time trace.
     Freeze = 0x16,
@@ -111,7 +111,7 @@ impl PacketType {
         }
     }
 
-    /// Returns the minimum length of a packet of this type (WIRE-2): the length of its header, but for RESEND
+    /// Returns the minimum length of a packet of this type (WIRE-2): the length of its header or, for RESEND,
     /// [`RESEND_SHORT_LEN`].
     pub const fn min_len(self) -> usize {
         match self {
@@ -142,7 +142,7 @@ pub struct Common {
     pub source_port: u16,
     /// Homa port of the receiver.
     pub dest_port: u16,
-    /// Id of the RPC in its sender's form: even if the client sends, odd if the server does.
+    /// Id of the RPC in its sender's form: a client sends an even id, a server an odd one.
     pub sender_id: u64,
     /// Incarnation of the sending host; [`Incarnation::NONE`] if the peer is Linux Homa or unknown.
     pub incarnation: Incarnation,
@@ -160,7 +160,7 @@ pub enum Body {
     Data(Data),
     /// Permission to send more of a message.
     Grant(Grant),
-    /// A request to send a range again.
+    /// A request to retransmit a range.
     Resend(Resend),
     /// The sender does not know the RPC.
     RpcUnknown(UnknownReason),
@@ -170,7 +170,7 @@ pub enum Body {
     Cutoffs(Cutoffs),
     /// Request to freeze the time trace.
     Freeze,
-    /// Request of a server for the acknowledgement of an RPC, so that the server may free it.
+    /// Request by a server for the acknowledgement of an RPC, so that the server may free it.
     NeedAck,
     /// RPCs that the server may free, in addition to the RPC whose id is in the header.
     Ack(AckList),
@@ -222,19 +222,19 @@ pub struct Data {
 pub struct Grant {
     /// Exclusive end of the bytes of the message that may be sent, 0..=[`MAX_MESSAGE_LENGTH`].
     pub offset: u32,
-    /// Priority for the bytes sent by this grant, 0..[`PRIORITIES`].
+    /// Priority for the bytes sent under this grant, 0..[`PRIORITIES`].
     pub priority: u8,
 }
 
 /// The body of a RESEND.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Resend {
-    /// First byte to send again, 0..=[`MAX_MESSAGE_LENGTH`].
+    /// First byte to retransmit, 0..=[`MAX_MESSAGE_LENGTH`].
     pub offset: u32,
-    /// Bytes to send again, 0..=[`MAX_MESSAGE_LENGTH`]; `None` (-1 on the wire) means everything sent so far.
+    /// Bytes to retransmit, 0..=[`MAX_MESSAGE_LENGTH`]; `None` (-1 on the wire) means everything sent so far.
     pub length: Option<u32>,
-    /// Priority for the bytes sent again, 0..[`PRIORITIES`]. A packet of [`RESEND_SHORT_LEN`] bytes has none,
-    /// and decodes as the highest.
+    /// Priority for the retransmitted bytes, 0..[`PRIORITIES`]. A packet of [`RESEND_SHORT_LEN`] bytes has
+    /// none, and decodes as the highest.
     pub priority: u8,
 }
 
@@ -319,12 +319,12 @@ impl AckList {
         self.len as usize
     }
 
-    /// Whether the list is empty.
+    /// Returns whether the list is empty.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether [`push`](Self::push) would return false.
+    /// Returns whether [`push`](Self::push) would return false.
     pub const fn is_full(&self) -> bool {
         self.len() == MAX_ACKS
     }
@@ -350,7 +350,7 @@ pub enum UnknownReason {
 }
 
 impl UnknownReason {
-    /// Returns the reason for a code on the wire. Unknown codes, which later versions may send, read as
+    /// Returns the reason for a code on the wire. Unknown codes, which later versions may send, decode as
     /// [`Unknown`](Self::Unknown).
     pub const fn from_code(code: u32) -> Self {
         match code {

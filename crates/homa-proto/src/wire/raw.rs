@@ -15,7 +15,7 @@ use super::packet::{
 pub(super) const OFFSET_IN_SEQUENCE: u32 = u32::MAX;
 /// Value of [`ResendHeader::length`] that requests everything sent so far: -1.
 pub(super) const EVERYTHING_SENT: u32 = u32::MAX;
-/// Value of `urgent` in every packet that a full Linux Homa sends over raw IP.
+/// Value of `urgent` in every packet that a full build of Linux Homa sends over raw IP.
 pub(super) const KERNEL_URGENT: u16 = 0xb97d;
 /// Value of `flags` in the same packets: TCP's SYN and RST.
 pub(super) const KERNEL_FLAGS: u8 = 6;
@@ -61,7 +61,7 @@ pub(super) struct DataHeader {
     pub ack: AckSlot,
     pub cutoff_version: U16,
     pub retransmit: u8,
-    /// Padding to Linux Homa, which sends 0 and does not read it. Our peers use it to limit the response's
+    /// Padding for Linux Homa, which sends 0 and does not read it. Our peers use it to limit the response's
     /// unscheduled bytes.
     pub response_limit: [u8; 3],
     pub segment_offset: U32,

@@ -6,9 +6,9 @@ use super::decode::decode;
 use super::packet::{Body, PacketType};
 use super::raw::{CommonHeader, DataHeader};
 
-/// Returns the endpoint, of `endpoints` behind one address, that owns the RPC with this id. It is the same
-/// for both directions, whose ids differ in bit 0. It depends only on the lower half of the id, because a
-/// kernel filter program cannot compute with 64 bits.
+/// Returns the endpoint, of `endpoints` behind one address, that owns the RPC with this id. The result is the
+/// same for both directions, whose ids differ in bit 0. It depends only on the lower half of the id, because
+/// a kernel filter program cannot compute with 64 bits.
 ///
 /// # Panics
 /// `endpoints` is 0.
@@ -23,7 +23,7 @@ pub struct Route {
     /// The endpoint that owns the packet's RPC and receives the packet.
     pub owner: u32,
     /// One bit for each other endpoint that the packet also concerns, because of its acknowledgements,
-    /// cutoffs or FREEZE. They need only the packet's header
+    /// cutoffs or FREEZE. These endpoints need only the packet's header
     /// ([`handle_foreign`](crate::Endpoint::handle_foreign)).
     pub others: u64,
 }

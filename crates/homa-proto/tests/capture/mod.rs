@@ -29,8 +29,8 @@ pub struct CapturedFrame {
 pub enum FrameContent {
     /// A Homa packet, header and payload.
     Homa(Vec<u8>),
-    /// An ICMP "destination unreachable" error with this code, and the beginning of the Homa packet that it
-    /// is about, which was sent by the receiver of the error.
+    /// An ICMP "destination unreachable" error with this code, and the beginning of the Homa packet that
+    /// caused it. The receiver of the error sent that packet.
     Unreachable { code: u8, quoted: Vec<u8> },
 }
 
@@ -47,13 +47,13 @@ pub fn files() -> Vec<PathBuf> {
     files
 }
 
-/// The file's name without directory and extension.
+/// Returns the file's name without directory and extension.
 pub fn name(path: &Path) -> String {
     path.file_stem().unwrap().to_string_lossy().into_owned()
 }
 
-/// All relevant frames of a capture file, in order. Frames of other protocols (neighbour solicitations) are
-/// skipped.
+/// Reads all relevant frames of a capture file, in order. Frames of other protocols (neighbour solicitations)
+/// are skipped.
 pub fn read(path: &Path) -> Vec<CapturedFrame> {
     let mut reader = CaptureReader::new(BufReader::new(File::open(path).unwrap())).unwrap();
     let (mut frames, mut first) = (Vec::new(), None);
@@ -85,8 +85,8 @@ pub fn be16(bytes: &[u8], at: usize) -> usize {
     usize::from(u16::from_be_bytes([bytes[at], bytes[at + 1]]))
 }
 
-/// The initial value of TCP's checksum, which Linux Homa's packets use: the addresses, the length, and TCP's
-/// protocol number.
+/// Returns the pseudo-header of TCP's checksum, which Linux Homa's packets use: the addresses, the length,
+/// and TCP's protocol number.
 pub fn pseudo_header(from: IpAddr, to: IpAddr, length: u32) -> Vec<u8> {
     const TCP: u32 = 6;
     let mut bytes = match (from, to) {
@@ -99,7 +99,7 @@ pub fn pseudo_header(from: IpAddr, to: IpAddr, length: u32) -> Vec<u8> {
     bytes
 }
 
-/// RFC 1071, without the final complement.
+/// Returns the sum of RFC 1071, without the final complement.
 pub fn ones_complement_sum(bytes: &[u8]) -> usize {
     let word = |pair: &[u8]| usize::from(pair[0]) << 8 | usize::from(pair.get(1).copied().unwrap_or(0));
     let mut sum: usize = bytes.chunks(2).map(word).sum();

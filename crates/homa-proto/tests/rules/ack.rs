@@ -20,7 +20,7 @@ fn answered(client: &mut Side, count: usize) -> Vec<u64> {
     ids
 }
 
-/// The ids that these packets acknowledge.
+/// Returns the ids that these packets acknowledge.
 fn acked(sent: &[Sent]) -> Vec<u64> {
     let mut ids = Vec::new();
     for sent in sent {
@@ -80,7 +80,7 @@ fn five_acknowledgements_wait_for_requests_less_long_than_their_server_would() {
     assert_eq!((sent.len(), sent[0].is(PacketType::Ack)), (1, true));
     assert_eq!(acked(&sent), ids[1..], "that of the header, and five more");
     assert_eq!(sent[0].packet.common.source_port, client.client_port);
-    // Requests have carried so many acknowledgements that the others may wait.
+    // Requests have carried so many acknowledgements that the remaining ones may wait.
     completes(&mut client, 5);
     client.call(addr(2), 10);
     client.take();
@@ -122,13 +122,13 @@ fn a_server_frees_what_its_client_acknowledges_by_whatever_packet() {
     }
     data.common.dest_port = 100;
     server.hear(client.addr, &data);
-    // An acknowledgement carried by a request waits until the request has been delivered, and is then due at
-    // once.
+    // An acknowledgement carried by a request waits until the request has been delivered, and is then due
+    // immediately.
     assert!(server.endpoint.poll_timeout().is_some_and(|due| due <= server.now));
     assert_eq!((server.requests().len(), server.endpoint.open_rpcs()), (1, 3));
     server.endpoint.handle_timeout(server.now);
     assert_eq!(done(&mut server), [DoneReason::Acknowledged]);
-    // From another peer, or for a missing RPC: no effect.
+    // Acknowledgements from another peer, or for a missing RPC, have no effect.
     server.hear(addr(3), &kernel(3).whole(2, 10));
     server.hear(addr(3), &kernel(3).ack(8, &[100, 102]));
     assert_eq!((done(&mut server).len(), server.endpoint.open_rpcs()), (0, 3));
@@ -195,7 +195,7 @@ fn a_client_that_waits_does_not_acknowledge_but_asks() {
     let sent = client.take();
     assert_eq!(sent.len(), 1);
     assert!(sent[0].is(PacketType::Resend), "{sent:?}");
-    // For a message that waits for our own grants, the answer shows that.
+    // If a message waits for our own grants, the answer to NEED_ACK shows this.
     let other = client.call(addr(3), 100);
     let other_id = client.id(other) | 1;
     client.take();

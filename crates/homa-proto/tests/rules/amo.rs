@@ -92,7 +92,7 @@ fn a_full_table_refuses_or_forgets_as_the_policy_says() {
     for policy in [FinishedPolicy::Refuse, FinishedPolicy::ForgetOldest] {
         let config = Config { max_finished_blocks: 3, finished_policy: policy, ..Config::default() };
         let mut server = Side::new(1, config);
-        // From several peers, since a single peer does not get more than its share (SHARE-2).
+        // Use several peers, since a single peer does not get more than its share (SHARE-2).
         let of_block = |block: u8| kernel(2 + block);
         for block in 0..3 {
             run(&mut server, &of_block(block), 128 * u64::from(block) + 2);
@@ -163,7 +163,7 @@ fn a_request_that_failed_is_never_sent_again() {
     assert_eq!(client.events(), []);
 }
 
-/// A server whose application has taken the first 1,000 bytes of a request of 5,000 bytes.
+/// Returns a server whose application has taken the first 1,000 bytes of a request of 5,000 bytes.
 fn taken_early(client: &Forger) -> (Side, RpcKey) {
     let mut server =
         Side::new(1, Config { request_readable_step: 1_000, incarnation: 7, ..Config::default() });

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::kit::{Forger, Side, addr, exchange, kernel, ours, pair};
 
-/// A datagram of three packets: requests of 10 and 200 bytes, and an ACK.
+/// Returns a datagram of three packets: requests of 10 and 200 bytes, and an ACK.
 fn bundle() -> Vec<u8> {
     let client = ours(2, 5);
     let mut datagram = Vec::new();

@@ -10,12 +10,12 @@ use super::kit::{Forger, PORT, Sent, Side};
 
 const LONG: u32 = 500_000;
 
-/// The address of host `n` over raw IP.
+/// Returns the address of host `n` over raw IP.
 fn raw(n: u8) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, n], 0))
 }
 
-/// A kernel with a client at port 40,000, over raw IP.
+/// Returns a kernel with a client at port 40,000, over raw IP.
 fn kernel(n: u8) -> Forger {
     Forger { addr: raw(n), port: 40_000, dest_port: PORT, incarnation: Incarnation::NONE }
 }
@@ -24,7 +24,7 @@ fn start(from: &Forger, sender_id: u64, message_length: u32) -> homa_proto::wire
     from.packet(sender_id, Body::Start(Start { message_length }))
 }
 
-/// Bytes of a packet with the kernel's marks.
+/// Returns the bytes of a packet with the kernel's marks.
 fn marked(packet: &homa_proto::wire::Packet) -> (Vec<u8>, usize) {
     let mut bytes = encode(&packet.common, &packet.body).to_vec();
     bytes[13] = 6;
@@ -33,7 +33,7 @@ fn marked(packet: &homa_proto::wire::Packet) -> (Vec<u8>, usize) {
     (bytes, wire_len)
 }
 
-/// A RESEND without a priority.
+/// Returns a RESEND without a priority.
 fn short_resend(from: &Forger, sender_id: u64, offset: u32, length: Option<u32>) -> Vec<u8> {
     let packet = from.resend(sender_id, offset, length);
     let mut bytes = encode(&packet.common, &packet.body).to_vec();
@@ -52,12 +52,12 @@ fn kinds(sent: &[Sent]) -> Vec<PacketType> {
     kinds
 }
 
-/// Exclusive end of the DATA among these packets.
+/// Returns the exclusive end of the DATA among these packets.
 fn end_of(sent: &[Sent]) -> u32 {
     sent.iter().filter_map(|sent| sent.range()).map(|(_, end)| end).max().unwrap_or(0)
 }
 
-/// A host with one call in progress, and the packets of its peer's server about it.
+/// Returns a host with one call in progress, and the packets of its peer's server about it.
 fn caller(length: u32) -> (Side, Forger, u64, Vec<Sent>) {
     let mut side = Side::new(1, Config::default());
     let rpc = side.call(raw(2), length);
@@ -211,7 +211,7 @@ fn a_start_msg_without_an_answer_costs_one_interval() {
     let again = of_call(side.pass(6 * MS));
     assert_eq!((kinds(&again), end_of(&again)), (vec![PacketType::Start, PacketType::Data], 40_000));
     assert_eq!(dialect(&side, raw(2)), Dialect::Unknown);
-    // A kernel of dialect 3 sends RESEND for the rest, which also grants it.
+    // A kernel of dialect 3 sends RESEND for the rest, which also acts as a grant for it.
     let server = kernel(2).server(side.client_port);
     side.hear_bytes(raw(2), &short_resend(&server, id | 1, 40_000, Some(LONG - 40_000)), 36);
     assert_eq!(end_of(&of_call(side.take())), LONG);
@@ -285,9 +285,10 @@ fn a_repeated_start_msg_gets_the_last_grant_or_busy() {
     side.hear(peer.addr, &start(&peer, 2, LONG));
     let again = side.take();
     assert!(matches!(again[0].packet.body, Body::Grant(grant) if grant.offset == granted.offset));
-    // A lost grant is repeated alone at first: a sender would send everything for it, and for a RESEND again.
+    // A lost grant is repeated alone at first. A sender that gets both the grant and a RESEND would send
+    // everything twice.
     assert_eq!(kinds(&side.pass(6 * MS)), [PacketType::Grant]);
-    // Then it goes with the RESEND, whether or not the sender treats a RESEND as a grant.
+    // Then the grant is sent with the RESEND, whether or not the sender treats a RESEND as a grant.
     assert_eq!(kinds(&side.pass(10 * MS)), [PacketType::Grant, PacketType::Resend]);
     side.hear(peer.addr, &peer.data(2, LONG, 0, (0, LONG)));
     side.requests();
@@ -431,8 +432,8 @@ fn a_kernel_that_asks_while_its_request_is_incomplete_is_told_busy() {
     assert_eq!(kinds(&side.take()), [PacketType::Resend, PacketType::Busy]);
 }
 
-/// Checks that a peer which is not proven, and asks for a long response again, is challenged, and gets more
-/// once it has answered. `opening` is its request with its length on the wire.
+/// Checks that an unproven peer that requests a long response again is challenged, and gets more bytes once
+/// it has answered. `opening` is the peer's request with its length on the wire.
 fn assert_challenged(peer: &Forger, opening: (&[u8], usize), resend: impl Fn(&mut Side)) {
     let mut side = Side::new(1, Config::default());
     side.hear_bytes(peer.addr, opening.0, opening.1);
@@ -448,8 +449,8 @@ fn assert_challenged(peer: &Forger, opening: (&[u8], usize), resend: impl Fn(&mu
     let challenge = sent.iter().find(|sent| sent.is(PacketType::Resend)).expect("a challenge");
     let id = challenge.packet.common.sender_id;
     assert_ne!(id & !1, 2);
-    // Once the peer is proven, its budget grows by a packet every `resend_spacing_ns`; before that, every 16
-    // times this interval.
+    // Once the peer is proven, its budget grows by a packet every `resend_spacing_ns`; before that, by a
+    // packet every 16 of these intervals.
     let packets_in_10_ms = |side: &mut Side| {
         side.pass(10 * MS);
         resend(side);
@@ -486,7 +487,7 @@ fn an_unproven_peer_of_ours_that_needs_much_again_is_challenged() {
     });
 }
 
-/// The server receives a golden packet from host 2.
+/// Passes a golden packet from host 2 to the server.
 fn hear_golden(side: &mut Side, name: &str) {
     let bytes = golden(name);
     side.hear_bytes(raw(2), &bytes, bytes.len());
@@ -535,7 +536,8 @@ fn golden_packets_do_what_they_say() {
 #[test]
 fn the_golden_request_for_a_tail_is_a_grant() {
     let (mut side, server, id, _) = caller(100_000);
-    // G10 is for RPC 1234. Here it is changed to be for the call, and to come from the call's server.
+    // G10 belongs to RPC 1234. Here it is changed so that it belongs to the call and comes from the call's
+    // server.
     let mut bytes = golden("G10");
     bytes[0..2].copy_from_slice(&server.port.to_be_bytes());
     bytes[2..4].copy_from_slice(&side.client_port.to_be_bytes());

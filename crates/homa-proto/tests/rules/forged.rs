@@ -18,7 +18,7 @@ fn ends(side: &mut Side) -> (Vec<RpcError>, Vec<DoneReason>) {
     (errors, reasons)
 }
 
-/// A packet of each type, for the RPC `id`.
+/// Returns a packet of each type, for the RPC `id`.
 fn every_type(from: &Forger, id: u64) -> Vec<Packet> {
     let cutoffs = Cutoffs { cutoffs: [0; 8], version: 77, unsched_limit: Some(1) };
     vec![
@@ -34,7 +34,7 @@ fn every_type(from: &Forger, id: u64) -> Vec<Packet> {
     ]
 }
 
-/// A host that processes a request of `ours(2, 5)`, and waits for the response to its own call.
+/// Returns a host that processes a request of `ours(2, 5)`, and waits for the response to its own call.
 fn with_rpcs_both_ways() -> (Side, RpcKey, RpcKey) {
     let mut side = Side::new(1, Config { incarnation: 9, ..Config::default() });
     let peer = ours(2, 5);
@@ -119,7 +119,7 @@ fn a_forged_first_incarnation_costs_no_rpc() {
 }
 
 /// PEER-16, LIMIT-6: two hosts that each know an earlier incarnation of the other answer before they
-/// challenge. Otherwise, with room for only one control packet, they would challenge each other for ever.
+/// challenge. Otherwise, with room for only one control packet, they would challenge each other forever.
 #[test]
 fn two_hosts_that_restarted_recognise_each_other_with_room_for_one_control_packet() {
     let (mut client, mut server) = pair(Config { max_control_packets: 1, ..Config::default() });

@@ -5,7 +5,7 @@ use homa_proto::{Config, MS};
 
 use super::kit::{Sent, Side, addr, exchange, kernel, pair, serve_once};
 
-/// A receiver without FIFO grants.
+/// Returns a receiver without FIFO grants.
 fn plain() -> Config {
     Config {
         unsched_bytes: 10_000,
@@ -16,14 +16,14 @@ fn plain() -> Config {
     }
 }
 
-/// A server whose clients are proven (LIMIT-9).
+/// Returns a server whose clients are proven (LIMIT-9).
 fn receiver(config: Config) -> Side {
     let mut server = Side::new(1, config);
     (2..8).for_each(|n| serve_once(&mut server, &kernel(n)));
     server
 }
 
-/// The grants among the packets: their destination, end and priority.
+/// Returns the grants among the packets: their destination, end and priority.
 fn grants(sent: &[Sent]) -> Vec<(u8, u32, u8)> {
     let grant = |sent: &Sent| match (sent.to.ip(), sent.packet.body) {
         (std::net::IpAddr::V4(ip), Body::Grant(Grant { offset, priority })) => {
@@ -34,13 +34,14 @@ fn grants(sent: &[Sent]) -> Vec<(u8, u32, u8)> {
     sent.iter().filter_map(grant).collect()
 }
 
-/// The first packet of a request of kernel `n` with id 2, which announces 10,000 unscheduled bytes.
+/// Delivers the first packet of a request of kernel `n` with id 2, which announces 10,000 unscheduled bytes.
+/// Returns the resulting grants.
 fn begin(server: &mut Side, n: u8, length: u32) -> Vec<(u8, u32, u8)> {
     server.hear(addr(n), &kernel(n).data(2, length, 10_000, (0, 1_000)));
     grants(&server.take())
 }
 
-/// Further bytes of that request.
+/// Delivers further bytes of that request. Returns the resulting grants.
 fn go_on(server: &mut Side, n: u8, length: u32, range: (u32, u32)) -> Vec<(u8, u32, u8)> {
     server.hear(addr(n), &kernel(n).data(2, length, 10_000, range));
     grants(&server.take())
@@ -66,8 +67,8 @@ fn the_shortest_messages_are_granted_to_one_of_each_peer() {
     granted.extend(begin(&mut server, 3, 200_000));
     assert_eq!(granted.iter().map(|grant| grant.0).collect::<Vec<_>>(), [2, 3]);
     assert_eq!(granted[1].2, 1, "the shorter of two has the higher of the two priorities in use");
-    // The third message is the shortest, so the third and the second are active from now on, whatever
-    // arrives.
+    // The third message is the shortest, so the third and the second are active from now on, regardless of
+    // what arrives.
     assert_eq!(begin(&mut server, 4, 100_000).iter().map(|grant| grant.0).collect::<Vec<_>>(), [4]);
     let mut to = std::collections::BTreeSet::new();
     for step in 1..10 {
@@ -132,7 +133,7 @@ fn of_equally_long_messages_the_first_to_come_is_granted_to() {
     assert_eq!(grants(&server.take()).iter().map(|grant| grant.0).collect::<Vec<_>>(), [2]);
 }
 
-/// GRANT-7: whatever arrives, in any order.
+/// GRANT-7: regardless of what arrives, and in which order.
 #[test]
 fn a_granted_end_never_goes_back() {
     let config =

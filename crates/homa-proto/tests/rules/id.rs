@@ -191,7 +191,7 @@ fn packets_of_another_peer_about_an_rpc_are_for_an_unknown_one() {
     assert!(client.endpoint.rpc_id(rpc).is_some());
 }
 
-/// ID-9, ID-11: without the mark, none of these fields is read, whatever its value.
+/// ID-9, ID-11: without the mark, none of these fields is read, regardless of its value.
 #[test]
 fn a_reason_or_an_incarnation_without_the_mark_is_none() {
     let mut client = Side::new(1, Config::default());

@@ -27,7 +27,7 @@ pub struct Sent {
 }
 
 impl Sent {
-    /// First byte and end of its payload.
+    /// Returns the first byte and the end of the packet's payload.
     pub fn range(&self) -> Option<(u32, u32)> {
         let Body::Data(data) = self.packet.body else { return None };
         Some((data.offset, data.offset + self.packet.payload_len))
@@ -65,7 +65,7 @@ pub struct Side {
 }
 
 impl Side {
-    /// Host `n` with one server port and one client port.
+    /// Creates host `n` with one server port and one client port.
     pub fn new(n: u8, config: Config) -> Side {
         Side::traced(n, config, Trace::off())
     }
@@ -173,13 +173,13 @@ impl Side {
     }
 }
 
-/// A server and a client of our kind.
+/// Returns a server and a client of our kind.
 pub fn pair(config: Config) -> (Side, Side) {
     let ours = |n: u8| Config { seed: n.into(), incarnation: 1_000 + u64::from(n), ..config.clone() };
     (Side::new(1, ours(1)), Side::new(2, ours(2)))
 }
 
-/// Exchanges packets between both until neither has any to send now; returns all of them.
+/// Exchanges packets between two sides until neither has any to send now; returns all of them.
 pub fn exchange(a: &mut Side, b: &mut Side) -> Vec<(u8, Sent)> {
     let mut said = Vec::new();
     loop {
@@ -219,18 +219,18 @@ pub struct Forger {
     pub incarnation: Incarnation,
 }
 
-/// A kernel peer with a client at port 40,000.
+/// Returns a kernel peer with a client at port 40,000.
 pub fn kernel(n: u8) -> Forger {
     Forger { addr: addr(n), port: 40_000, dest_port: PORT, incarnation: Incarnation::NONE }
 }
 
-/// A peer of our kind, with this incarnation.
+/// Returns a peer of our kind, with this incarnation.
 pub fn ours(n: u8, incarnation: u64) -> Forger {
     Forger { incarnation: Incarnation::new(incarnation), ..kernel(n) }
 }
 
 impl Forger {
-    /// A packet from a server at `PORT` to the client at `port`.
+    /// Returns a forger for packets from a server at `PORT` to the client at `port`.
     pub fn server(self, port: u16) -> Forger {
         Forger { port: PORT, dest_port: port, ..self }
     }
@@ -246,7 +246,8 @@ impl Forger {
         Packet { common, body, payload_len: 0 }
     }
 
-    /// Bytes `[offset, offset + len)` of a message of `length` bytes, of which `unscheduled` are unscheduled.
+    /// Makes a DATA packet with bytes `[offset, offset + len)` of a message of `length` bytes, of which
+    /// `unscheduled` are unscheduled.
     pub fn data(&self, sender_id: u64, length: u32, unscheduled: u32, (offset, len): (u32, u32)) -> Packet {
         let data = Data {
             message_length: length,
@@ -260,7 +261,7 @@ impl Forger {
         Packet { payload_len: len, ..self.packet(sender_id, Body::Data(data)) }
     }
 
-    /// A request or response of one packet.
+    /// Makes a request or response of one packet.
     pub fn whole(&self, sender_id: u64, length: u32) -> Packet {
         self.data(sender_id, length, length, (0, length))
     }

@@ -17,8 +17,8 @@ fn ends(side: &mut Side) -> (Vec<RpcError>, Vec<DoneReason>) {
     (errors, reasons)
 }
 
-/// Returns how long, in milliseconds and at most 4,000, a client with a request of `length` bytes waits for a
-/// server that sends `sign` every 40 ms.
+/// Returns the time in milliseconds, at most 4,000, that a client with a request of `length` bytes waits for
+/// a server that sends `sign` every 40 ms.
 fn patience_ms(length: u32, sign: impl Fn(&Forger, u64, u32) -> Packet) -> u64 {
     let mut client = Side::new(1, Config { max_resends: 3, ..Config::default() });
     let rpc = client.call(addr(2), length);
@@ -60,7 +60,7 @@ fn progress_and_busy_keep_an_rpc_and_no_other_packet_does() {
     }
 }
 
-/// PEER-15: a peer that sends BUSY for ever cannot keep an RPC open for ever.
+/// PEER-15: a peer that sends BUSY forever cannot keep an RPC open forever.
 #[test]
 fn an_rpc_without_progress_ends_whatever_its_peer_says() {
     let config = Config { max_stall_ns: 5 * SEC, ..Config::default() };
@@ -88,7 +88,7 @@ fn an_rpc_without_progress_ends_whatever_its_peer_says() {
 }
 
 /// PEER-14: on a host whose driver accepted no packets, 235 of 300 calls without a deadline once stayed open
-/// for ever.
+/// forever.
 #[test]
 fn a_call_that_the_driver_never_takes_ends_as_one_to_a_silent_peer() {
     let mut client = Side::new(1, Config::default());
@@ -283,7 +283,7 @@ fn only_a_peer_with_nothing_open_is_forgotten() {
     side.respond(rpc, 10);
     side.take();
     side.hear(client.addr, &client.ack(2, &[]));
-    // One peer has an RPC, the other a finished id.
+    // One peer has an RPC, and the other has a finished id.
     side.hear(addr(4), &kernel(4).whole(2, 10));
     assert_eq!((side.stats().drop_peer_limit, side.endpoint.open_rpcs()), (1, 1));
     side.hear(client.addr, &client.whole(2, 10));

@@ -8,18 +8,18 @@ use homa_proto::{Config, SEC};
 
 use super::kit::{Forger, Sent, Side, kernel};
 
-/// A peer at one of 256 addresses of the attacker's prefix, with a UDP port that depends on `n`.
+/// Returns a peer at one of 256 addresses of the attacker's prefix, with a UDP port that depends on `n`.
 fn flooder(n: u16) -> Forger {
     let addr = SocketAddr::from(([10, 0, 9, n as u8], 1_000 + n));
     Forger { addr, ..kernel(2) }
 }
 
-/// A peer in a prefix of its own.
+/// Returns a peer in a prefix of its own.
 fn elsewhere(n: u8) -> Forger {
     Forger { addr: SocketAddr::from(([10, 1, n, 1], 14_600)), ..kernel(2) }
 }
 
-/// Bytes of a request of a peer that has never received a packet of ours.
+/// Makes a packet with bytes of a request of a peer that has never received a packet of ours.
 fn unproven(forger: &Forger, id: u64, length: u32, range: (u32, u32)) -> Packet {
     let mut packet = forger.data(id, length, length, range);
     if let Body::Data(data) = &mut packet.body {
@@ -32,12 +32,12 @@ fn hear(server: &mut Side, from: &Forger, packet: &Packet) {
     server.hear(from.addr, packet);
 }
 
-/// The first byte of a request.
+/// Delivers the first byte of a request.
 fn begin(server: &mut Side, from: &Forger, id: u64, length: u32) {
     hear(server, from, &unproven(from, id, length, (0, 1)));
 }
 
-/// All of a request of `length` bytes.
+/// Delivers all of a request of `length` bytes.
 fn whole(server: &mut Side, from: &Forger, id: u64, length: u32) {
     hear(server, from, &unproven(from, id, length, (0, length)));
 }
@@ -158,7 +158,8 @@ fn peers_of_one_prefix_leave_places_to_others() {
     assert_eq!((server.requests().len(), server.endpoint.known_peers()), (1, 42));
 }
 
-/// LIMIT-10: the claims of two addresses of one prefix must not keep all other unproven peers from grants.
+/// LIMIT-10: the claims of two addresses of one prefix must not keep all other unproven peers from getting
+/// grants.
 #[test]
 fn claims_of_one_prefix_leave_half_of_the_grants_to_others() {
     let config = Config { max_incoming: 2_000, min_grant_increment: 1, ..Config::default() };

@@ -5,7 +5,7 @@ use homa_proto::{Config, Dialect, Event, MS, RpcError, SEC};
 
 use super::kit::{Sent, Side, addr, exchange, kernel, ours, pair};
 
-/// The RESENDs among the packets.
+/// Returns the RESENDs among the packets.
 fn resends(sent: &[Sent]) -> Vec<(u64, u32, Option<u32>)> {
     let resend = |sent: &Sent| match sent.packet.body {
         Body::Resend(Resend { offset, length, .. }) => Some((sent.at.as_ns() / MS, offset, length)),
@@ -206,7 +206,7 @@ fn call_slow_kernel(client: &mut Side, service_ns: u64) -> Vec<u64> {
 }
 
 /// Makes a call whose request is lost. The kernel does not know the request, receives it again, and answers
-/// at once. Returns when the first RESEND was sent, in ms.
+/// immediately. Returns when the first RESEND was sent, in ms.
 fn call_losing_request(client: &mut Side) -> u64 {
     let rpc = client.call(addr(2), 100);
     let (id, server) = (client.id(rpc) | 1, kernel(2).server(client.client_port));
@@ -318,7 +318,7 @@ fn a_resend_is_answered_with_bytes_a_grant_or_busy() {
     // RESEND-9: acts as a grant up to 7,000.
     let (ranges, _) = ask(4_500, Some(2_500));
     assert_eq!((ranges[0], ranges.last().unwrap().1), ((4_500, 5_000), 7_000), "{ranges:?}");
-    // RESEND-8: limited to the message's end.
+    // RESEND-8: the retransmitted range is limited to the message's end.
     let (ranges, _) = ask(0, Some(1_000_000));
     let bytes: u32 = ranges.iter().map(|(start, end)| end - start).sum();
     assert_eq!((bytes, ranges.iter().map(|range| range.1).max()), (20_000, Some(20_000)));

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::kit::{Forger, PORT, Side, addr, ours, pair};
 
-/// A caller's complete view of an endpoint, except times in its traces.
+/// Returns a caller's complete view of an endpoint, except times in its traces.
 fn seen(side: &mut Side) -> String {
     side.endpoint.check();
     let stats = format!("{:?}", side.stats());

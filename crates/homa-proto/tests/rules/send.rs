@@ -29,7 +29,7 @@ fn a_sender_sends_what_it_may_and_no_byte_more() {
     assert_eq!((client.take().len(), client.stats().drop_unknown_rpc), (0, 1));
 }
 
-/// The ids of the DATA packets, one entry for each run.
+/// Returns the ids of the DATA packets, one entry for each run.
 fn order(sent: &[Sent]) -> Vec<u64> {
     let mut ids: Vec<u64> = sent.iter().map(|sent| sent.packet.common.sender_id).collect();
     ids.dedup();

@@ -5,7 +5,7 @@ use homa_proto::{Config, MS, RpcKey, SEC};
 
 use super::kit::{Forger, Sent, Side, addr, kernel, ours, serve_once};
 
-/// A peer that has never received a packet of ours: it does not know our cutoffs' version.
+/// Makes a packet of a peer that has never received a packet of ours: it does not know our cutoffs' version.
 fn unproven(forger: &Forger, id: u64, length: u32, range: (u32, u32)) -> Packet {
     let mut packet = forger.data(id, length, length, range);
     if let Body::Data(data) = &mut packet.body {
@@ -14,7 +14,7 @@ fn unproven(forger: &Forger, id: u64, length: u32, range: (u32, u32)) -> Packet 
     packet
 }
 
-/// Payload bytes of the DATA packets among `sent`.
+/// Returns the payload bytes of the DATA packets among `sent`.
 fn payload(sent: &[Sent]) -> u64 {
     sent.iter().map(|sent| u64::from(sent.packet.payload_len)).sum()
 }
@@ -28,7 +28,7 @@ fn granted_to(sent: &[Sent], n: u8) -> bool {
     sent.iter().any(|sent| sent.to == addr(n) && sent.is(PacketType::Grant))
 }
 
-/// Answers a request of kernel `n` with id `id` with `length` bytes, all of which are sent.
+/// Answers the request with id `id` of kernel `n` with `length` bytes, all of which are sent.
 fn answered(server: &mut Side, n: u8, id: u64, length: u32) -> RpcKey {
     server.hear(addr(n), &kernel(n).whole(id, 100));
     let rpc = server.requests()[0];
@@ -113,7 +113,7 @@ fn bytes_sent_again_wait_for_shorter_messages() {
     assert_eq!(payload(&data), 320_000);
 }
 
-/// SHARE-6: four first packets of one peer must not keep the others from grants.
+/// SHARE-6: four first packets of one peer must not keep other peers from getting grants.
 #[test]
 fn claims_of_one_peer_leave_half_of_the_grants_to_others() {
     let mut server = Side::new(1, Config::default());
@@ -127,7 +127,7 @@ fn claims_of_one_peer_leave_half_of_the_grants_to_others() {
 }
 
 /// SHARE-6: with a `window` above `max_incoming`, the unscheduled bytes announced by one peer must not keep
-/// the others from grants.
+/// other peers from getting grants.
 #[test]
 fn a_long_window_does_not_make_the_share_of_one_peer_all_there_is() {
     let config = Config { max_incoming: 2_000, window: 50_000, min_grant_increment: 1, ..Config::default() };
@@ -157,7 +157,7 @@ fn unproven_bytes(
 }
 
 /// LIMIT-10: the unscheduled bytes announced by one unproven peer must not keep all other unproven peers from
-/// grants.
+/// getting grants.
 #[test]
 fn claims_of_one_unproven_peer_leave_half_of_the_grants_to_the_others() {
     let config = Config { max_incoming: 2_000, min_grant_increment: 1, ..Config::default() };
@@ -169,7 +169,7 @@ fn claims_of_one_unproven_peer_leave_half_of_the_grants_to_the_others() {
     assert!(granted_to(&sent, 3));
 }
 
-/// The end of the grant to `n` among the packets, or `end` if that is greater.
+/// Returns the end of the grant to `n` among the packets, or `end` if that is greater.
 fn granted_end(sent: &[Sent], n: u8, end: u32) -> u32 {
     let grant = |sent: &Sent| match sent.packet.body {
         Body::Grant(grant) if sent.to == addr(n) => Some(grant.offset),
@@ -179,7 +179,7 @@ fn granted_end(sent: &[Sent], n: u8, end: u32) -> u32 {
 }
 
 /// LIMIT-10: the one place for unproven peers must not always go to the shortest message, since one peer
-/// could always have that.
+/// could always have the shortest.
 #[test]
 fn the_last_place_of_unproven_peers_goes_round() {
     let config =
@@ -212,7 +212,7 @@ fn the_last_place_of_unproven_peers_goes_round() {
     assert_eq!(honest.0, 900_000, "{honest:?}");
 }
 
-/// SHARE-7: a message of which only single bytes arrive must lose its grants and its place.
+/// SHARE-7: a message that arrives one byte at a time must lose its grants and its place.
 #[test]
 fn a_message_that_trickles_loses_its_grants_and_its_place() {
     let config = Config { max_overcommit: 2, ..Config::default() };
@@ -377,8 +377,8 @@ fn length_of(packet: &Packet) -> u64 {
     wire::encode(&packet.common, &packet.body).len() as u64 + u64::from(packet.payload_len)
 }
 
-/// SHARE-9: ACKs that answer NEED_ACKs and RPC_UNKNOWNs that answer RESENDs must count against the limit of
-/// three times the received bytes, like answers to half-received requests.
+/// SHARE-9: ACKs in response to NEED_ACKs, and RPC_UNKNOWNs in response to RESENDs, must count against the
+/// limit of three times the received bytes, like answers to half-received requests.
 #[test]
 fn answers_to_an_unproven_peer_count_towards_three_times_what_it_sent() {
     let mut server = Side::new(1, Config::default());

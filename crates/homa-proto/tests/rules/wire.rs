@@ -6,7 +6,7 @@ use homa_proto::{Config, Event, MS};
 
 use super::kit::{PORT, Side, addr, exchange, kernel, pair};
 
-/// An encoded, valid 1,000-byte request with `change` applied.
+/// Returns an encoded, valid 1,000-byte request with `change` applied.
 fn broken(change: impl Fn(&mut Vec<u8>)) -> Vec<u8> {
     let packet = kernel(2).whole(2, 1_000);
     let mut bytes = encode(&packet.common, &packet.body).to_vec();

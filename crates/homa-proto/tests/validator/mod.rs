@@ -32,38 +32,38 @@ const START_MSG: u8 = 0x19;
 /// A message in one direction of an RPC, according to its packets.
 #[derive(Clone, Copy, Default)]
 struct Message {
-    /// 0 before its first packet.
+    /// Length of the message; 0 before its first packet.
     length: u32,
     /// Exclusive end of the bytes that have been sent.
     next: u32,
     /// Exclusive end of the bytes that its receiver has granted, by GRANT or RESEND.
     granted: u32,
-    /// Exclusive end of the last GRANT that was sent for it.
+    /// Exclusive end of the last GRANT that was sent for the message.
     last_grant: u32,
     /// Whether START_MSG has opened the message.
     started: bool,
 }
 
-/// Checks the packets of one endpoint. It must see all of them, in the order in which they are sent and
-/// received.
+/// Checks the packets of one endpoint. All of them must be passed to the validator, in the order in which
+/// they are sent and received.
 pub struct Validator {
     /// Minimum and maximum unscheduled bytes of a message (RTT-3).
     unsched_bytes: RangeInclusive<u32>,
-    /// Requested bytes of a message of which nothing has arrived (INCAST-8).
+    /// Number of bytes that are requested of a message if nothing of it has arrived (INCAST-8).
     first_bytes: u32,
     num_priorities: u8,
     max_packet: u32,
     has_incarnation: bool,
     /// Peers whose packets carried our mark.
     ours: HashMap<SocketAddr, bool>,
-    /// By peer and `sender_id` of the message's DATA.
+    /// Outgoing messages by peer and `sender_id` of their DATA.
     outgoing: HashMap<(SocketAddr, u64), Message>,
     incoming: HashMap<(SocketAddr, u64), Message>,
     /// Packets checked, by type.
     pub checked: [u64; 10],
 }
 
-/// Returns an error with a reason from the function unless the condition holds.
+/// Returns from the function with an error and a reason unless the condition holds.
 macro_rules! require {
     ($holds:expr, $($reason:tt)+) => {
         if !$holds {
@@ -247,7 +247,7 @@ impl Validator {
         Ok(())
     }
 
-    /// Whether this peer may have announced a lower limit on unscheduled bytes, as our peers do.
+    /// Returns whether this peer may have announced a lower limit on unscheduled bytes, as our peers do.
     fn limits_unscheduled(&self, peer: SocketAddr) -> bool {
         self.ours.get(&peer) == Some(&true)
     }
@@ -276,7 +276,7 @@ impl Validator {
             return Ok(());
         }
         if message.length == 0 {
-            // INCAST-8: the first bytes of a response of which nothing has arrived.
+            // INCAST-8: the first bytes of a response, if nothing of it has arrived.
             require!(
                 offset == 0 && length == self.first_bytes,
                 "RESEND-4: {length} bytes from {offset} on of nothing"
@@ -370,7 +370,7 @@ fn acks(bytes: &Bytes<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// A client's id and a server's port, or nothing at all.
+/// Checks that a slot holds a client's id and a server's port, or nothing at all.
 fn ack_slot(bytes: &Bytes<'_>, at: usize) -> Result<(), String> {
     let (id, port) = (bytes.u64(at), bytes.u16(at + 8));
     if id == 0 {

@@ -11,7 +11,7 @@ use crate::spec::ETHERNET;
 /// Bytes of the UDP and IPv4 headers, which count towards the MTU as Homa's header does.
 const UDP_IP: u64 = 8 + 20;
 
-/// Bytes of an answer to a one-way request.
+/// Bytes of a response to a one-way request.
 pub const ONE_WAY_ANSWER: u32 = 100;
 
 /// Number of quantiles over which a distribution of sizes is summed.
@@ -24,7 +24,7 @@ pub fn wire_bytes(bytes: u32, mtu: u32) -> u64 {
     u64::from(bytes) + packets * (DATA_HEADER_LEN as u64 + UDP_IP + ETHERNET)
 }
 
-/// Returns the mean bytes on the wire of an RPC: its request on its client's uplink, and its answer on its
+/// Returns the mean bytes on the wire of an RPC: its request on its client's uplink, and its response on its
 /// server's uplink. If all hosts are both client and server, the sum is the load on each uplink and each
 /// downlink, with one RPC per host.
 pub fn rpc_wire_bytes(workload: &Workload, mtu: u32, one_way: bool) -> f64 {
@@ -38,7 +38,7 @@ pub fn rpc_wire_bytes(workload: &Workload, mtu: u32, one_way: bool) -> f64 {
     sum as f64 / f64::from(QUANTILES)
 }
 
-/// Returns the share of request bytes in the bytes of all requests and answers.
+/// Returns the share of request bytes in the bytes of all requests and responses.
 pub fn request_share(workload: &Workload, one_way: bool) -> f64 {
     let mean = workload.mean_bytes();
     let answer = if one_way { f64::from(ONE_WAY_ANSWER) } else { mean };
@@ -49,9 +49,9 @@ pub fn request_share(workload: &Workload, one_way: bool) -> f64 {
 /// separately.
 const TCP_IP: u64 = 32 + 20;
 
-/// Returns the maximum request payload of each host in 10^9 bits per second if links carry only data with the
-/// protocol's headers, without grants and acknowledgements. TCP fills its packets across message boundaries,
-/// and each message has a header in the stream.
+/// Returns the maximum request payload of each host in Gbit/s if links carry only data with the protocol's
+/// headers, without grants and acknowledgements. TCP fills its packets across message boundaries, and each
+/// message has a header in the stream.
 pub fn header_limited_gbps(
     protocol: Protocol,
     rate_bps: u64,
@@ -71,13 +71,12 @@ pub fn header_limited_gbps(
     rate_bps as f64 / 1e9 * mean / wire_bytes
 }
 
-/// Returns the request payload of each host in 10^9 bits per second if all links carry this share of their
-/// rate.
+/// Returns the request payload of each host in Gbit/s if all links carry this share of their rate.
 pub fn gbps_of_load(load: f64, rate_bps: u64, workload: &Workload, mtu: u32, one_way: bool) -> f64 {
     load * rate_bps as f64 / 1e9 * workload.mean_bytes() / rpc_wire_bytes(workload, mtu, one_way)
 }
 
-/// Returns the pace of an open loop with this load in 10^9 bits of request payload per second.
+/// Returns the pace of an open loop with this load in Gbit/s of request payload.
 pub fn open(gbps: f64, max_outstanding: u32) -> Pace {
     Pace::Open { gbps, max_outstanding }
 }

@@ -35,7 +35,7 @@ pub struct Harness<'a> {
     pub testbed: &'a mut Testbed,
     /// The messages.
     pub workload: Workload,
-    /// Unloaded round trips, the baseline of slowdown; empty until [`Harness::measure_unloaded`].
+    /// Unloaded round trips, the baseline for slowdown; empty until [`Harness::measure_unloaded`].
     pub unloaded: RttTable,
     common: &'a CommonOptions,
     messages: &'a MessageOptions,
@@ -54,18 +54,18 @@ pub struct Score {
     pub slowdown_mean: f64,
     /// The largest 1 % of the messages.
     pub largest: Option<BinSummary>,
-    /// Offered load of all hosts in 10^9 bits of request payload per second; `null` in a closed loop.
+    /// Offered load of all hosts in Gbit/s of request payload; `null` in a closed loop.
     pub offered_gbps: Option<f64>,
     /// Answered load of all hosts, in the same unit.
     pub achieved_gbps: f64,
     /// Request payload that all hosts received, in the same unit. It includes payload of RPCs that were not
-    /// answered within the measured time.
+    /// answered within the measurement window.
     pub carried_gbps: f64,
-    /// RPCs answered within the measured time, per second.
+    /// RPCs answered within the measurement window, per second.
     pub rpcs_per_s: f64,
-    /// RPCs that ended in an error or with a wrong answer.
+    /// Number of RPCs that ended in an error or with a wrong response.
     pub errors: u64,
-    /// RPCs that never ended.
+    /// Number of RPCs that never ended.
     pub lost: u64,
     /// Whether more than 1 % of the arrivals had to wait, so that the offered load was not reached.
     pub closed_loop: bool,
@@ -76,7 +76,7 @@ pub struct Score {
 }
 
 impl<'a> Harness<'a> {
-    /// Makes a harness. Starts nothing.
+    /// Creates a harness. Starts nothing.
     ///
     /// # Errors
     /// The workload or a time is invalid.
@@ -114,12 +114,12 @@ impl<'a> Harness<'a> {
         Ok(())
     }
 
-    /// Returns the time for measuring unloaded round trips: at most twice the measured time of a load.
+    /// Returns the time for measuring unloaded round trips: at most twice the measurement time of a load.
     pub fn unloaded_time(&self) -> Duration {
         UNLOADED.min(2 * self.measured)
     }
 
-    /// Returns the rate of an open loop that loads each link with this share of the link's rate.
+    /// Returns the rate of an open loop that loads each link to this fraction of its rate.
     pub fn rate_of_load(&self, load: f64) -> Rate {
         let spec = self.testbed.spec();
         let gbps =
@@ -127,8 +127,8 @@ impl<'a> Harness<'a> {
         Rate::Open { gbps, max_outstanding: self.messages.max_outstanding }
     }
 
-    /// Returns the maximum request payload of each host in 10^9 bits per second, if links carry only data
-    /// with the protocol's headers.
+    /// Returns the maximum request payload of each host in Gbit/s, if links carry only data with the
+    /// protocol's headers.
     pub fn header_limited_gbps(&self, protocol: Protocol) -> f64 {
         let spec = self.testbed.spec();
         framing::header_limited_gbps(protocol, spec.rate_bps, &self.workload, spec.mtu, self.messages.one_way)
@@ -274,7 +274,7 @@ pub fn points(table: &RttTable) -> Value {
 }
 
 /// Returns the options as JSON, with the number of answering threads per server port for each protocol.
-/// Results with other numbers of threads include their own.
+/// Results with other numbers of threads state their own numbers.
 pub fn config(spec: &Spec, common: &CommonOptions, messages: &MessageOptions, workload: &Workload) -> Value {
     let answering = |protocol| setup(spec, common, messages, protocol).answering_threads();
     json!({
@@ -307,7 +307,7 @@ pub fn workload_of(messages: &MessageOptions) -> Result<Workload> {
     }
 }
 
-/// Returns the cells of a score, for a table with the head [`SCORE_HEAD`].
+/// Returns the cells of a score, for a table with the header [`SCORE_HEAD`].
 pub fn score_cells(name: String, score: &Score) -> Vec<String> {
     let mbps = |gbps: f64| format!("{:.1}", gbps * 1e3);
     let of_links = |share: fn(Links) -> f64| {
@@ -328,7 +328,7 @@ pub fn score_cells(name: String, score: &Score) -> Vec<String> {
     ]
 }
 
-/// The table head for [`score_cells`]. The experiment names the first column.
+/// The table header for [`score_cells`]. The experiment names the first column.
 pub const SCORE_HEAD: [&str; 10] = [
     "short P50, us",
     "short P99, us",

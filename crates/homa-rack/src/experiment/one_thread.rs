@@ -18,8 +18,8 @@ use homa_bench::addresses::FIRST_HOMA_PORT;
 use homa_bench::engine::link::{Answer, Link};
 use homa_bench::tcp::server::one_way_answer;
 
-/// Maximum arrivals handled before it is the generator's turn again. Requests count too: otherwise, due
-/// messages would have to wait for as long as requests keep arriving.
+/// Maximum number of arrivals to handle before it is the generator's turn again. Requests count too:
+/// otherwise, due messages would have to wait for as long as requests keep arriving.
 const BATCH: usize = 64;
 
 /// The host's socket and the receiver of its packets: either a thread that only answers, or a
@@ -54,8 +54,8 @@ impl OneThread {
         Ok(one)
     }
 
-    /// Returns a link from the socket's client port to these servers. It gets answers only while the receiver
-    /// is [claimed](OneThread::claim_receiver).
+    /// Returns a link from the socket's client port to these servers. It gets responses only while the
+    /// receiver is [claimed](OneThread::claim_receiver).
     pub fn link(&self, servers: Vec<ServerAddr>) -> Box<dyn Link> {
         Box::new(SocketLink { shared: Arc::clone(&self.shared), servers })
     }
@@ -93,8 +93,8 @@ impl Drop for OneThread {
 }
 
 impl ReceiverClaim<'_> {
-    /// Returns the socket to the thread that only answers. Calls without an answer have been given up by
-    /// their caller and are aborted, because otherwise a later load would receive their answers.
+    /// Returns the socket to the thread that only answers. Calls without a response have been given up by
+    /// their caller and are aborted, because otherwise a later load would receive their responses.
     ///
     /// # Errors
     /// A thread cannot be started.
@@ -119,7 +119,7 @@ impl SocketState {
         }
     }
 
-    /// Answers a request. Other arrivals need no handling here: no answers are lent, and calls are aborted
+    /// Answers a request. Other arrivals need no handling here: no responses are lent, and calls are aborted
     /// before any receiver other than a link takes over.
     fn reply(&self, arrival: Arrival) {
         let Arrival::Request { mut rpc, .. } = arrival else { return };
@@ -187,7 +187,7 @@ mod tests {
         side.shared.served.load(Ordering::Relaxed)
     }
 
-    /// Drives the socket until a condition holds that received packets establish.
+    /// Drives the socket until received packets make a condition true.
     ///
     /// # Panics
     /// The condition does not hold after half a minute.

@@ -69,21 +69,21 @@ pub struct CommonOptions {
     pub xdp_mode: XdpMode,
     /// Congestion control algorithms of TCP. Only those that the kernel offers are permitted.
     pub cc: Vec<Congestion>,
-    /// TCP connections from each host to each other host, over which messages are distributed.
+    /// Number of TCP connections from each host to each other host. Messages are distributed over them.
     pub connections: u16,
-    /// Number of threads that answer requests per server port of a host; 0: one. For Homa, 0 means that the
-    /// sending thread also answers if a host has one thread, one server port and one endpoint, and none of
-    /// these is varied. With two threads, client and server would wait at the same endpoint and receive
-    /// packets for each other.
+    /// Number of threads that answer requests at each server port of a host; 0 means one. With Homa, 0 means
+    /// instead that the sending thread also answers, if a host has one thread, one server port and one
+    /// endpoint, and none of these is varied. With two threads, client and server would wait at the same
+    /// endpoint and receive packets for each other.
     pub server_threads: u16,
     /// Time that an idle thread polls before it sleeps, in microseconds. If hosts share processors, a polling
     /// host keeps other hosts from running.
     pub poll_us: u64,
     /// Settings of the hosts; [`list_of_settings`](super::list_of_settings) lists them.
     pub set: Vec<Setting>,
-    /// Measured time of each protocol per repetition, in seconds.
+    /// Measurement time of each protocol per repetition, in seconds.
     pub duration: f64,
-    /// Duration of the load before the measured time, in seconds.
+    /// Duration of the load before the measurement window, in seconds.
     pub warmup: f64,
     /// Number of repetitions. In each of them, all protocols take turns.
     pub repetitions: u32,
@@ -97,35 +97,35 @@ pub struct CommonOptions {
 }
 
 impl CommonOptions {
-    /// Returns the congestion control of TCP, in prose.
+    /// Returns TCP's congestion control as text for readers.
     pub fn cc_names(&self) -> String {
         self.cc.iter().map(|cc| cc.name()).collect::<Vec<_>>().join(" and ")
     }
 
-    /// Returns the congestion control of TCP, in JSON: a name, or an array of several.
+    /// Returns TCP's congestion control as JSON: a name, or an array of names.
     pub fn cc_json(&self) -> Value {
         if let [only] = self.cc[..] { json!(only) } else { json!(self.cc) }
     }
 }
 
-/// Message sizes, and the limit of open RPCs.
+/// Message sizes, and the limit on open RPCs.
 #[derive(Clone, Debug)]
 pub struct MessageOptions {
     /// Message sizes: w1 to w8, a number of bytes, or a CSV file of `size,cumulative_fraction` lines.
     pub workload: String,
     /// The treatment of long messages.
     pub max_message: Truncation,
-    /// Whether answers have 100 bytes instead of the request's length.
+    /// Whether responses are 100 bytes long instead of as long as the request.
     pub one_way: bool,
-    /// Maximum open RPCs per host; further arrivals wait and are counted. A run in which more than 1 % of the
-    /// arrivals wait is marked as closed-loop.
+    /// Maximum number of open RPCs per host; further arrivals wait and are counted. A run in which more than
+    /// 1 % of the arrivals wait is marked as closed-loop.
     pub max_outstanding: u32,
 }
 
 /// The load of experiments that vary another parameter.
 #[derive(Clone, Debug)]
 pub struct OfferedLoad {
-    /// Offered load as a share of the links' rate, headers included.
+    /// Offered load as a share of the link rate, including headers.
     pub load: f64,
 }
 
@@ -134,9 +134,9 @@ pub struct OfferedLoad {
 pub struct VsTcpOptions {
     /// Options common to all experiments.
     pub common: CommonOptions,
-    /// Messages.
+    /// The messages to send.
     pub messages: MessageOptions,
-    /// Load of these messages.
+    /// The load of these messages.
     pub offered: OfferedLoad,
     /// Whether to run the same load in the simulator too, and to show the simulation with the results.
     pub sim: SimulationMode,
@@ -162,8 +162,8 @@ pub enum SimulationMode {
 pub struct BasicOptions {
     /// Options common to all experiments.
     pub common: CommonOptions,
-    /// Whether answers are short, and the workload from which slowdown is computed. The message sizes of the
-    /// experiment are fixed.
+    /// Whether responses are short, and the workload from which slowdown is computed. The message sizes of
+    /// the experiment are fixed.
     pub messages: MessageOptions,
 }
 
@@ -172,7 +172,7 @@ pub struct BasicOptions {
 pub struct IncastOptions {
     /// Options common to all experiments.
     pub common: CommonOptions,
-    /// Messages.
+    /// The messages to send.
     pub messages: MessageOptions,
     /// Sender counts to run. If a count exceeds the number of other hosts, each host keeps several RPCs open.
     pub senders: Vec<u32>,
@@ -183,9 +183,9 @@ pub struct IncastOptions {
 pub struct LoadsOptions {
     /// Options common to all experiments.
     pub common: CommonOptions,
-    /// Messages.
+    /// The messages to send.
     pub messages: MessageOptions,
-    /// Loads, as shares of the links' rate, headers included.
+    /// Loads, as shares of the link rate, including headers.
     pub loads: Vec<f64>,
 }
 
@@ -194,11 +194,11 @@ pub struct LoadsOptions {
 pub struct MaxLoadOptions {
     /// Options common to all experiments.
     pub common: CommonOptions,
-    /// Messages.
+    /// The messages to send.
     pub messages: MessageOptions,
     /// Loads to try in increasing order, until one is too high.
     pub loads: Vec<f64>,
-    /// Open RPCs per host in a closed loop.
+    /// Number of open RPCs per host in a closed loop.
     pub outstanding: u32,
 }
 
@@ -207,11 +207,11 @@ pub struct MaxLoadOptions {
 pub struct BothOptions {
     /// Options common to all experiments.
     pub common: CommonOptions,
-    /// Messages.
+    /// The messages to send.
     pub messages: MessageOptions,
-    /// Total load of both protocols, as a share of the links' rate.
+    /// Total load of both protocols, as a share of the link rate.
     pub load: f64,
-    /// Homa's shares of the load, 0 to 1; TCP has the remainder.
+    /// Homa's shares of the load, 0 to 1; TCP gets the rest.
     pub shares: Vec<f64>,
 }
 
@@ -220,13 +220,13 @@ pub struct BothOptions {
 pub struct ConfigOptions {
     /// Options common to all experiments.
     pub common: CommonOptions,
-    /// Messages.
+    /// The messages to send.
     pub messages: MessageOptions,
-    /// Load of these messages.
+    /// The load of these messages.
     pub offered: OfferedLoad,
     /// The setting.
     pub setting: String,
-    /// Values of the setting. Values of several numbers contain spaces.
+    /// Values of the setting. A value that consists of several numbers contains spaces.
     pub values: Vec<String>,
 }
 
@@ -235,9 +235,9 @@ pub struct ConfigOptions {
 pub struct MtuOptions {
     /// Options common to all experiments.
     pub common: CommonOptions,
-    /// Messages.
+    /// The messages to send.
     pub messages: MessageOptions,
-    /// Load of these messages.
+    /// The load of these messages.
     pub offered: OfferedLoad,
     /// MTUs of the links in bytes, each 576 to 9000.
     pub mtus: Vec<u32>,
@@ -248,13 +248,13 @@ pub struct MtuOptions {
 pub struct ClientThreadsOptions {
     /// Options common to all experiments.
     pub common: CommonOptions,
-    /// Messages.
+    /// The messages to send.
     pub messages: MessageOptions,
-    /// Load of these messages.
+    /// The load of these messages.
     pub offered: OfferedLoad,
     /// Numbers of sending threads per host.
     pub threads: Vec<u16>,
-    /// Numbers of threads per sending thread that receive the answers.
+    /// Numbers of threads that receive responses for each sending thread.
     pub receivers: Vec<u16>,
 }
 
@@ -263,13 +263,13 @@ pub struct ClientThreadsOptions {
 pub struct ServerPortsOptions {
     /// Options common to all experiments.
     pub common: CommonOptions,
-    /// Messages.
+    /// The messages to send.
     pub messages: MessageOptions,
-    /// Load of these messages.
+    /// The load of these messages.
     pub offered: OfferedLoad,
     /// Numbers of server ports per host, among which the host's clients choose.
     pub ports: Vec<u16>,
-    /// Numbers of threads that answer at each server port.
+    /// Numbers of threads per server port that answer requests.
     pub receivers: Vec<u16>,
 }
 
@@ -278,11 +278,11 @@ pub struct ServerPortsOptions {
 pub struct StarveOptions {
     /// Options common to all experiments.
     pub common: CommonOptions,
-    /// Messages.
+    /// The messages to send.
     pub messages: MessageOptions,
-    /// Offered load as a share of the links' rate, headers included; above 1.
+    /// Offered load as a share of the link rate, including headers; above 1.
     pub load: f64,
-    /// Shares of the granted and of the sent bytes that are reserved for the oldest message, in percent.
+    /// Shares of granted bytes and of sent bytes that are reserved for the oldest message, in percent.
     pub shares: Vec<String>,
 }
 
@@ -303,22 +303,22 @@ pub struct CausesOptions {
 pub struct RpsOptions {
     /// Numbers of parallel flows.
     pub flows: Vec<u16>,
-    /// Numbers of server threads. If given, the experiment measures round trips of 100 bytes instead of
-    /// flows, one RPC at a time, over Homa and over TCP, from the first host to the second.
+    /// Numbers of server threads. If they are given, the experiment measures 100-byte round trips instead of
+    /// flows: one RPC at a time, over Homa and over TCP, from the first host to the second.
     pub server_threads: Vec<u16>,
     /// Ways to distribute received packets over the processors.
     pub policies: Vec<Policy>,
-    /// Processors over which packets are distributed, in the kernel's notation: e means the second to the
-    /// fourth. Default: all.
+    /// Processors over which packets are distributed, in the kernel's notation: `e` means the second to the
+    /// fourth processor. Default: all.
     pub mask: Option<String>,
     /// Whether the router translates addresses, with iptables or nft. Without either program, the router only
     /// routes, and a warning is added.
     pub nat: bool,
     /// MTU of the links, in bytes.
     pub mtu: u32,
-    /// Measured time of each run and direction, in seconds.
+    /// Measurement time of each run and direction, in seconds.
     pub duration: f64,
-    /// Time that flows run before the measured time, in seconds.
+    /// Time that flows run before the measurement window, in seconds.
     pub warmup: f64,
     /// Number of runs of each combination.
     pub repetitions: u32,
@@ -342,7 +342,7 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// Returns the name in the options.
+    /// Returns the name used in the options.
     pub fn name(self) -> &'static str {
         self.into()
     }

@@ -15,7 +15,7 @@ const INTERVAL: Duration = Duration::from_millis(20);
 /// The queue of a port over one interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct QueueSample {
-    /// End of the interval, in milliseconds since the start of the measured time.
+    /// End of the interval, in milliseconds since the start of the measurement window.
     pub at_ms: f64,
     /// Mean number of bytes in the queue.
     pub bytes: f64,

@@ -72,7 +72,7 @@ pub const MISSING: &[(&str, &str)] = &[
     ("gro_policy", "the kernel and the setting `endpoints` choose the core of a packet here"),
 ];
 
-/// The change made by a value of a setting.
+/// The change that a value of a setting makes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     /// Fields of the protocol's configuration and their values, in this order.
@@ -249,8 +249,8 @@ fn fields<const N: usize>(pairs: [(&str, String); N]) -> Change {
     Change::Protocol(pairs.map(|(name, value)| (name.to_owned(), value)).into())
 }
 
-/// Makes the change to this many priority levels. Levels are divided as Linux Homa divides eight levels, and
-/// the highest ones have Linux Homa's sizes.
+/// Returns the change to this many priority levels. Levels are divided as Linux Homa divides eight levels,
+/// and the highest levels have Linux Homa's sizes.
 fn levels(count: u8) -> Change {
     let unscheduled = (count / 2).max(1);
     let sizes = Config::default().unsched_cutoffs;
@@ -271,7 +271,7 @@ fn fifo_share(percent: f64) -> Change {
     fields([("grant_fifo_fraction", thousandths.clone()), ("pacer_fifo_fraction", thousandths)])
 }
 
-/// Makes the change to the same number of unscheduled bytes for each peer, independent of the peer's round
+/// Returns the change to the same number of unscheduled bytes for each peer, independent of the peer's round
 /// trip.
 fn unscheduled(bytes: u32) -> Change {
     let base = Config::default();

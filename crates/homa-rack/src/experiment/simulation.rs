@@ -1,5 +1,6 @@
-//! The experiment in the simulator: the same hosts, rate, buffer, load, seeds and settings, but without
-//! processors. Rack and simulator model the same network, and the comparison shows how much they differ.
+//! The experiment in the simulator: the same hosts, rate, buffer, load, seeds and settings, but processors
+//! are not simulated. Rack and simulator model the same network, and the comparison shows how much they
+//! differ.
 //!
 //! A seed produces different messages here than in the rack, but both are samples of the same distribution.
 
@@ -26,7 +27,7 @@ use super::vs_tcp::ContenderRuns;
 use super::{agent, by_size, framing};
 use crate::spec::{Spec, SwitchKind};
 
-/// Bytes of Ethernet with preamble and gap, of IPv4, and of UDP.
+/// Bytes that Ethernet (with preamble and gap), IPv4 and UDP add to a packet.
 const ETHERNET: u32 = 14 + 4 + 8 + 12;
 const IP: u32 = 20;
 const UDP: u32 = 8;
@@ -37,22 +38,22 @@ const TCP_HEADER: u32 = 32;
 /// Minimum retransmission timeout of Linux TCP.
 const LINUX_TIMEOUT_NS: u64 = 200 * MS;
 
-/// Time after the measured time in which the remaining RPCs may complete.
+/// Time after the measurement window in which the remaining RPCs may complete.
 const DRAIN_NS: u64 = 5 * SEC;
 
 /// Load at which messages of one size hardly ever overlap, and the number of messages for a median.
 const ALONE: f64 = 0.002;
 const ALONE_MESSAGES: f64 = 15.0;
 
-/// Maximum number of full packets for a simulation to run without being requested. Such a simulation takes
-/// about ten seconds.
+/// A simulation of at most this many full packets runs without being requested. It takes about ten seconds.
 const CHEAP_PACKETS: f64 = 3e6;
 
 /// The results of the simulation.
 #[derive(Debug, Serialize)]
 pub struct SimulationResults {
-    /// Delay of a host's software per packet and direction. It is a quarter of the time that the shortest RPC
-    /// takes in the unloaded rack in addition to its time on the links.
+    /// Delay of a host's software per packet and direction. To compute it, the time on the links is
+    /// subtracted from the duration of the shortest RPC in the unloaded rack; the delay is a quarter of the
+    /// remainder.
     pub host_delay_ns: u64,
     /// Unloaded round trips in the simulator divided by those in the rack, for the shortest and for the
     /// longest message.
@@ -66,7 +67,7 @@ pub struct SimulationResults {
 pub struct SimulatedRun {
     /// The protocol.
     pub protocol: Protocol,
-    /// Congestion control of TCP; `None` for Homa.
+    /// TCP congestion control algorithm; `None` for Homa.
     pub congestion: Option<Congestion>,
     /// Round trips of the short messages.
     pub short: ShortSummary,
@@ -74,7 +75,7 @@ pub struct SimulatedRun {
     pub slowdown_mean: f64,
     /// Statistics by size.
     pub bins: Vec<BinSummary>,
-    /// RPCs that did not complete in time.
+    /// Number of RPCs that did not complete in time.
     pub unfinished: u64,
     /// Share of the packets that the switch dropped.
     pub dropped: f64,
@@ -119,7 +120,7 @@ pub struct Simulation<'a> {
     pub workload: &'a Workload,
     /// The setup of a Homa host.
     pub setup: &'a Setup,
-    /// Load as a share of the links' rate.
+    /// Load as a share of the link rate.
     pub load: f64,
     /// Unloaded round trips in the rack.
     pub unloaded: &'a RttTable,

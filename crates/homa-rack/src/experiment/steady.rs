@@ -1,12 +1,12 @@
-//! Selects quiet times for the start and end of the measured time of a load: times at which its messages
-//! would leave an ideal network nearly empty.
+//! Selects quiet times for the start and end of a load's measurement window: times at which the load's
+//! messages would leave an ideal network nearly empty.
 //!
-//! A measured time of a few seconds contains few of the longest messages. If several of them are in flight at
-//! its start or end, no protocol completes the due bytes, and the run seems to have fallen behind. This was
-//! tried with 12 draws of W3 (6 s, 4 hosts, 60 to 80 % load; docs/perf). Ideal links completed 0.88 to 1.05
-//! of the due bytes, and Homa and TCP completed the same share within 0.03. Therefore, before the
-//! measurement, a simulation of the same messages on ideal links selects the times. All protocols get the
-//! same times.
+//! A measurement window of a few seconds contains few of the longest messages. If several of them are in
+//! flight at the start or end of the window, no protocol completes the due bytes, and the run seems to have
+//! fallen behind. This was tried with 12 draws of W3 (6 s, 4 hosts, 60 to 80 % load; docs/perf). Ideal links
+//! completed 0.88 to 1.05 of the due bytes, and Homa and TCP completed the same share within 0.03. Therefore,
+//! before the measurement, a simulation of the same messages on ideal links selects the times. All protocols
+//! get the same times.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -22,7 +22,7 @@ use super::framing::{ONE_WAY_ANSWER, wire_bytes};
 use super::testbed::Load;
 use crate::spec::Spec;
 
-/// Maximum shift of the measured time's start and end, as a share of the measured time.
+/// Maximum shift of the measurement window's start and end, as a share of the window's length.
 const SHIFT: f64 = 0.12;
 
 /// Maximum bytes in flight on ideal links at the start and end, as a share of the bytes completed in between,
@@ -35,13 +35,13 @@ const LEFT_OVER: f64 = 0.015;
 /// repetitions). The run then seemed to have fallen behind.
 const USABLE: f64 = 0.85;
 
-/// Number of seeds to try. In a short measured time, a few of the longest messages can be in flight at both
-/// ends.
+/// Number of seeds to try. In a short measurement window, a few of the longest messages can be in flight at
+/// both ends.
 const CANDIDATES: u64 = 12;
 
-/// Moves the measured time of a load within the planned time, so that it starts and ends when ideal links
-/// have few bytes in flight. Uses the next seed that has such times. A closed-loop load is returned
-/// unchanged.
+/// Moves the measurement window of a load within the planned time, so that the window starts and ends when
+/// ideal links have few bytes in flight. Uses the next seed that has such times. A closed-loop load is
+/// returned unchanged.
 ///
 /// # Errors
 /// The load is zero.
@@ -72,8 +72,8 @@ pub fn between_quiet_moments(
     Ok(best.map_or(load, |(_, load)| load))
 }
 
-/// Number of request bytes that are due but unanswered on ideal links: the times at which it changes, and its
-/// new value.
+/// Number of request bytes that are due but unanswered on ideal links: the times at which the number changes,
+/// and the new number.
 struct InFlight(Vec<(u64, i64)>);
 
 /// A message handed to its sender. Messages are ordered by time; the number makes the order total.
@@ -230,7 +230,8 @@ mod tests {
         Workload::named("w3").unwrap().truncated(250_000).unwrap()
     }
 
-    /// Returns the bytes that ideal links complete in the measured time, divided by the bytes due in it.
+    /// Returns the bytes that ideal links complete in the measurement window, divided by the bytes due in the
+    /// window.
     fn fraction(load: &Load) -> f64 {
         let in_flight = InFlight::of(load, &spec(), &workload(), 4, false).unwrap().unwrap();
         let (from, to) = (load.warmup, load.warmup + load.measured);

@@ -14,8 +14,8 @@ use super::options::{BothOptions, LoadsOptions, MaxLoadOptions};
 use super::setup::PROTOCOLS;
 use super::testbed::Testbed;
 
-/// Minimum answered share of a load at which a protocol keeps up. RPCs in flight at the end of the measured
-/// time are answered later, and their bytes differ from those in flight at its start.
+/// Minimum answered share of a load at which a protocol keeps up. RPCs in flight at the end of the
+/// measurement window are answered later, and their bytes differ from those in flight at its start.
 const KEEPS_UP: f64 = 0.97;
 
 /// Estimates the duration of this many loads.
@@ -169,14 +169,14 @@ pub fn finish(
     findings
 }
 
-/// Makes a chart over shares from 0 to 1.
+/// Creates a chart over shares from 0 to 1.
 fn chart(x: &str, y: &str, scores: &[NamedScore], value: fn(&Score) -> f64) -> Chart {
     let ticks = (0..=10).map(|tenth| f64::from(tenth) / 10.0);
     let x_ticks = ticks.map(|place| (place, format!("{:.0} %", place * 100.0))).collect();
     plot(x, y, x_ticks, scores, value)
 }
 
-/// Makes a chart over discrete values. The position of a score is the index of its value.
+/// Creates a chart over discrete values. The position of a score is the index of its value.
 pub fn chart_of_values(
     x: &str,
     y: &str,

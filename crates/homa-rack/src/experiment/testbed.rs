@@ -28,20 +28,20 @@ use crate::spec::{BuildOptions, Spec, SwitchKind};
 use crate::state::{Directory, Place, State};
 use crate::{interruption, status, switch};
 
-/// Maximum time to execute an order, in addition to the ordered duration.
+/// Maximum time to execute an order, in addition to the duration that the order specifies.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Time per host from an order to the common start, at the first attempt.
+/// Time from the orders to the common start, per host, in the first attempt.
 const HEAD_START: Duration = Duration::from_millis(10);
 
-/// Attempts to start a load if a host misses the start. The head start of the last attempt is 64 times that
-/// of the first.
+/// Maximum number of attempts to start a load, in case hosts miss the start. The head start of the last
+/// attempt is 64 times that of the first.
 const START_ATTEMPTS: u32 = 7;
 
 /// Interval at which the experiment checks for an interruption.
 pub(super) const LOOK: Duration = Duration::from_millis(100);
 
-/// A rack in use.
+/// A rack on which an experiment runs.
 pub struct Testbed {
     /// The progress of the experiment.
     pub progress: Progress,
@@ -50,17 +50,17 @@ pub struct Testbed {
     interrupted: Arc<AtomicBool>,
     cables: Cables,
     link_events: Vec<LinkEvent>,
-    /// Events of the rack during loads, reported to readers of the results.
+    /// Events of the rack during loads, which are reported with the results.
     notes: Vec<String>,
     /// Directory of the time traces; `None`: no traces are written.
     trace: Option<PathBuf>,
     /// The switch port whose queue is recorded under each load, counted from 0.
     pub recorded_port: Option<usize>,
-    /// Number of loads so far.
+    /// Number of loads run so far.
     loads: u32,
     /// Whether the rack was built for the experiment.
     is_own: bool,
-    /// The daemon of a rack that was built for the experiment. It is the last field to be dropped, which ends
+    /// The daemon of a rack that was built for the experiment. It is the last field, because dropping it ends
     /// the rack.
     daemon: Option<NamespaceDaemon>,
 }
@@ -283,7 +283,7 @@ impl Testbed {
         Ok(Attempt::Done(all))
     }
 
-    /// Waits until the end of the measured time. Returns the load of the machine during the measured time.
+    /// Waits until the end of the measurement window. Returns the load of the machine during that window.
     fn watch(&self, window: &Window) -> Result<Machine> {
         self.wait(window.start, window.from)?;
         let switch = || self.state.switch_pid.map(Scheduled::of).unwrap_or_default();
@@ -313,7 +313,7 @@ impl Testbed {
     }
 }
 
-/// Makes a directory, and returns its absolute path for processes with different working directories.
+/// Creates a directory, and returns its absolute path for processes with different working directories.
 fn directory(path: &Path) -> Result<PathBuf> {
     let failed = || format!("cannot write time traces to {}: choose another --trace", path.display());
     std::fs::create_dir_all(path).and_then(|()| path.canonicalize()).with_context(failed)
@@ -342,7 +342,7 @@ fn lead_times(hosts: u16) -> impl Iterator<Item = Duration> {
     (0..START_ATTEMPTS).map(move |attempt| HEAD_START * (2 + u32::from(hosts)) * (1 << attempt))
 }
 
-/// The times at which the phases of a load begin.
+/// The start times of a load's phases.
 struct Window {
     start_ns: u64,
     start: Instant,
@@ -364,9 +364,9 @@ impl Window {
 pub struct Load {
     /// The load of each host; `None` for a host that only answers.
     pub rates: Vec<Option<Rate>>,
-    /// Duration of the load before the measured time.
+    /// Duration of the load before the measurement window.
     pub warmup: Duration,
-    /// The measured time.
+    /// Length of the measurement window.
     pub measured: Duration,
     /// Seed of arrivals, sizes and choices.
     pub seed: u64,
@@ -382,16 +382,16 @@ impl Load {
 /// The results of a load, over all hosts.
 #[derive(Clone, Debug, Default)]
 pub struct LoadResult {
-    /// The answered RPCs that were due in the measured time.
+    /// The RPCs that were due in the measurement window and have been answered.
     pub samples: Vec<Sample>,
     /// Counters. All except the goodput include the warm-up.
     pub counted: RpcCounters,
     /// Load of processors and links.
     pub machine: Machine,
-    /// Goodput of each host in 10^9 bits of request payload per second.
+    /// Goodput of each host in Gbit/s of request payload.
     pub host_gbps: Vec<f64>,
-    /// Message bytes of requests and answers that all hosts received in the measured time, including those of
-    /// incomplete messages.
+    /// Message bytes of requests and responses that all hosts received in the measurement window, including
+    /// those of incomplete messages.
     pub received: u64,
     /// The queue at the recorded port of the switch.
     pub queue: Vec<QueueSample>,
@@ -399,7 +399,7 @@ pub struct LoadResult {
     hosts: Scheduled,
 }
 
-/// Load of processors and links in the measured time.
+/// Load of processors and links in the measurement window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Machine {
     /// Number of processors.
@@ -410,7 +410,7 @@ pub struct Machine {
     pub hosts_busy: f64,
     /// Average number of processors kept busy by the switch.
     pub switch_busy: f64,
-    /// Mean time that a host's runnable thread waited for a processor, in microseconds.
+    /// Mean time that a runnable thread of a host waited for a processor, in microseconds.
     pub hosts_waited_us: f64,
     /// Mean time that the switch waited for a processor, in microseconds.
     pub switch_waited_us: f64,
@@ -455,12 +455,12 @@ impl LoadResult {
     }
 
     /// Returns the rate of message bytes that all hosts received, including those of incomplete messages, in
-    /// 10^9 bits per second.
+    /// Gbit/s.
     pub fn received_gbps(&self) -> f64 {
         self.received as f64 * 8.0 / 1e9 / self.seconds()
     }
 
-    /// Returns the rate of request payload whose RPCs were answered, over all hosts, in 10^9 bits per second.
+    /// Returns the rate, in Gbit/s, of request payload in answered RPCs, summed over all hosts.
     pub fn gbps(&self) -> f64 {
         self.counted.goodput_bytes as f64 * 8.0 / 1e9 / self.seconds()
     }

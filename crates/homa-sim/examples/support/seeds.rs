@@ -1,8 +1,8 @@
-//! Ranges of seeds in arguments.
+//! Parses ranges of seeds in arguments.
 
 use std::ops::Range;
 
-/// Parses `A..B` with A below B, or `A..` for all from A on.
+/// Parses `A..B` with A below B, or `A..` for all seeds from A on.
 ///
 /// # Errors
 /// Names the option.

@@ -79,7 +79,7 @@ impl Account {
         self.series.sampled(now, samples, idle);
     }
 
-    /// Whether the measured time has begun.
+    /// Returns whether the measured time has begun.
     pub(super) fn is_measuring(&self, now: Time) -> bool {
         now >= self.measured_from
     }
@@ -116,7 +116,7 @@ impl Account {
         self.measured_until + self.drain_ns
     }
 
-    /// Whether the run is complete at time `now`.
+    /// Returns whether the run is complete at time `now`.
     pub(super) fn is_over(&self, now: Time) -> bool {
         now > self.measured_until && self.open == 0
     }

@@ -28,7 +28,7 @@ const MAX_RUN_NS: u64 = 3_600 * SEC;
 /// Maximum number of ports, limited by the machine's memory.
 const MAX_PORTS: usize = 1 << 24;
 
-/// Maximum number of hosts with cores. Each of them stores two hashes for every other host.
+/// Maximum number of hosts with cores. Each such host stores two hashes for every other host.
 const MAX_HOSTS_WITH_CORES: usize = 1_024;
 
 /// Whether a rule holds, the setting, and the rule.

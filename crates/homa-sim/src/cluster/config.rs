@@ -24,11 +24,11 @@ pub struct ClusterConfig {
     pub switch: SwitchConfig,
     /// Order in which the hosts' cards send.
     pub nic: Discipline,
-    /// Queue length of a card in bytes at which it accepts no more packets. 0: it accepts a packet only when
-    /// its link is free, so that a short message waits only for the packet on the link.
+    /// Length of a card's queue, in bytes, at which the card stops accepting packets. 0: it accepts a packet
+    /// only when its link is free, so that a short message waits only for the packet on the link.
     pub nic_queue_bytes: u64,
-    /// Delay between a packet's last bit on the uplink and its entry into the network, for the sender's
-    /// software and card.
+    /// Delay between a packet's last bit on the uplink and its entry into the network. Represents the
+    /// sender's software and card.
     pub send_delay_ns: u64,
     /// Delay from a packet's arrival at a host to its processing.
     pub receive_delay_ns: u64,
@@ -42,7 +42,7 @@ pub struct ClusterConfig {
     pub workload: Workload,
     /// Senders, receivers and times of messages.
     pub traffic: Traffic,
-    /// Bytes that a load counts.
+    /// Bytes that count towards a load.
     pub load_basis: LoadBasis,
     /// Whether a message is one-way or the request of an RPC.
     pub exchange: Exchange,
@@ -66,8 +66,8 @@ pub struct ClusterConfig {
     pub sample_ns: u64,
     /// Number of 32-byte records in each host's time trace; 0: no traces. A trace keeps the latest records.
     pub trace_records: usize,
-    /// If a measured message, or RPC, takes longer than this, all time traces are frozen, in nanoseconds;
-    /// `None`: never.
+    /// Time of a measured message or RPC, in nanoseconds, above which all time traces are frozen; `None`:
+    /// never.
     pub trace_slower_than_ns: Option<u64>,
     /// Whether the report contains every measured message.
     pub keep_samples: bool,

@@ -26,8 +26,8 @@ pub(crate) struct FluidCluster {
     messages: Messages,
     schedule: Schedule,
     events: u64,
-    /// Number of downlink samples; of those, the number that were idle; and of those, the number that were
-    /// idle although a message to the host was waiting.
+    /// Numbers of all downlink samples, of those that were idle, and of those that were idle although a
+    /// message to the host was waiting.
     samples: u64,
     idle: u64,
     wasted: u64,

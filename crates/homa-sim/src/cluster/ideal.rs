@@ -32,7 +32,7 @@ struct Leg {
     delay_ns: u64,
 }
 
-/// Minimum times, computed once for each length and kind of path.
+/// Minimum times of messages, computed once for each length and kind of path.
 #[derive(Debug)]
 pub(super) struct Ideal {
     framing: Framing,
@@ -97,9 +97,10 @@ impl Ideal {
         f64::from(payload + self.framing.header + self.overhead) * 8e9 / rate_bps as f64
     }
 
-    /// All packets but the last are full and follow each other without pauses. So on every link, the last
-    /// full packet ends when the slowest link so far has sent all full packets. The last packet, which may be
-    /// short, then waits for it on each link.
+    /// Computes the minimum time of a message over a path. All packets but the last are full and follow each
+    /// other without pauses. So on every link, the last full packet ends when the slowest link so far has
+    /// sent all full packets. The last packet, which may be short, then waits for the last full packet on
+    /// each link.
     fn compute(&self, way: &[Leg], length: u32) -> u64 {
         let last = match length % self.framing.payload {
             0 => self.framing.payload.min(length),

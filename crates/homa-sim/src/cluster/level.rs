@@ -15,14 +15,14 @@
 const MSER_BATCH: usize = 5;
 /// Minimum number of values in which a change can be detected.
 pub(super) const MIN_VALUES: usize = 10;
-/// Maximum number of batches of a fit. More batches would only follow the noise of single values.
+/// Maximum number of batches in a fit. More batches would only follow the noise of single values.
 const BATCHES: usize = 40;
 /// Maximum correlation of successive batches. A higher estimate comes from a sequence of one or two swings,
 /// or from a fit of the wrong shape, such as a line through a step.
 const MAX_CORRELATION: f64 = 0.9;
 /// Minimum degrees of freedom of a fit. With fewer, no change would ever be significant.
 const MIN_FREEDOM: f64 = 6.0;
-/// Reciprocal of the fraction of batches that is left on each side of a step.
+/// Reciprocal of the minimum fraction of batches on each side of a step.
 const STEP_MARGIN: usize = 10;
 /// Two-sided 1 % bound of the standard normal distribution.
 const ONE_IN_100: f64 = 2.576;
@@ -41,8 +41,8 @@ pub(super) fn mser5(values: &[f64], limit: usize) -> Option<usize> {
         return None;
     }
     let mut best = (f64::INFINITY, 0);
-    // Backwards from the last batch, so that the sums are updated incrementally. The last few batches are
-    // left out, as is usual: on their own they have almost no variance.
+    // Goes backwards from the last batch, so that the sums can be updated incrementally. The last few batches
+    // are left out, as is usual: on their own they have almost no variance.
     let (mut sum, mut squares, mut count) = (0.0, 0.0, 0.0);
     let centre = batches[batches.len() - 1];
     for (index, batch) in batches.iter().enumerate().rev() {
@@ -67,7 +67,7 @@ pub(super) struct Change {
     pub(super) size: f64,
     /// The change divided by its standard error. For a level sequence this has Student's t distribution.
     pub(super) t: f64,
-    /// The t that a level sequence exceeds in 1 of 100 cases.
+    /// Value of t that a level sequence exceeds in 1 of 100 cases.
     pub(super) t_bound: f64,
 }
 
@@ -96,13 +96,13 @@ impl Change {
         Some(fit(&means, &sides, ONE_IN_100_STEPS))
     }
 
-    /// Whether the change is significant: a level sequence would rarely have it.
+    /// Returns whether the change is significant: a level sequence would rarely have it.
     pub(super) fn is_significant(&self) -> bool {
         self.t.abs() > self.t_bound
     }
 }
 
-/// Returns as many batch means as a fit uses. `None`: there are fewer than [`MIN_VALUES`] values.
+/// Returns the batch means to which a change is fitted. `None`: there are fewer than [`MIN_VALUES`] values.
 fn batch_means(values: &[f64]) -> Option<Vec<f64>> {
     let batches = BATCHES.min(values.len());
     let bound = |batch: usize| batch * values.len() / batches;

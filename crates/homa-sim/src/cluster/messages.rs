@@ -48,7 +48,7 @@ impl Message {
         Message { asked: self.asked, ..Message::new(self.to, self.from, self.length, now, self.is_measured) }
     }
 
-    /// Whether this is an answer, which starts later than its request.
+    /// Returns whether this is an answer, which starts later than its request.
     pub(crate) fn is_answer(&self) -> bool {
         self.asked != self.started
     }

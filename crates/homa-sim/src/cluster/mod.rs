@@ -1,8 +1,8 @@
 //! Many hosts that send messages to each other by any transport: one-way messages, as in published
 //! simulations of datacentre transports, or RPCs whose answer is as long as the request.
 //!
-//! A message is a length. Arrivals are Poisson at every host, to uniformly chosen receivers, at a load that
-//! includes all headers and optionally grants. A [`Transport`](crate::Transport) is a host's end of one
+//! A message is only a length. Arrivals are Poisson at every host, to uniformly chosen receivers, at a load
+//! that includes all headers and optionally grants. A [`Transport`](crate::Transport) is a host's end of one
 //! protocol. Homa's is [`homa_proto::Endpoint`] as it is deployed. Messages, network and random numbers are
 //! the same for all transports, so two runs with the same seed differ only in the transport.
 

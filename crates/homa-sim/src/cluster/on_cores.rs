@@ -98,8 +98,8 @@ impl OnCores {
         self.machine(host).elapsed(now, timer);
     }
 
-    /// Handles a packet on its way to the card of a host. Data costs time of the thread that sends its
-    /// message. Any other packet costs time of the core that processed the packet being answered.
+    /// Handles a packet on its way to the card of a host. Data takes time of the thread that sends its
+    /// message. Any other packet takes time of the core that processed the packet being answered.
     pub(super) fn sent(&mut self, now: Time, host: u32, homa: Option<HomaPacket>) {
         if homa.is_some_and(|homa| homa.kind == PacketKind::Data) {
             return;
@@ -187,8 +187,8 @@ impl<T: Transport> Cluster<T> {
                 self.fabric.stats.overflowed += 1;
                 self.fabric.packets.release(packet);
             }
-            // The time of an RPC starts when a thread starts to send it, as in the benchmark of the kernel
-            // module. Requests that an overloaded client has not started reduce its throughput instead.
+            // The time of an RPC starts when a thread starts to send its request, as in the benchmark of the
+            // kernel module. Requests that an overloaded client has not started only reduce its throughput.
             Action::Begun(Job { message, .. }) => {
                 let message = self.fabric.shared.get_mut(message);
                 (message.started, message.asked) = (self.fabric.now, self.fabric.now);

@@ -21,10 +21,10 @@ const PACKET: u32 = 1_480;
 const MTU_3000: u32 = 2_980;
 
 impl ClusterConfig {
-    /// Returns the simulations of the SIGCOMM 2018 paper, figures 12 to 18: 144 hosts in 9 racks, 10 Gbit/s
-    /// at the edge, 40 Gbit/s in the core. A host's software and its network card each take 0.5 us at each
-    /// end, a switch 0.25 us, and wires have no delay. Each packet takes a random spine. `load` includes
-    /// headers.
+    /// Returns the cluster of the simulations in the SIGCOMM 2018 paper, figures 12 to 18: 144 hosts in 9
+    /// racks, 10 Gbit/s at the edge, 40 Gbit/s in the core. A host's software and its network card each take
+    /// 0.5 us at each end, a switch takes 0.25 us, and wires have no delay. Each packet takes a random spine.
+    /// `load` includes headers.
     ///
     /// A full packet across the core and a grant back take 7.75 us, which gives the paper's RTTbytes of about
     /// 9.7 KB.
@@ -83,8 +83,8 @@ impl ClusterConfig {
     /// (xl170 cluster)" of January 2021, Linux 5.4.80:
     ///
     /// - Sending takes 1,710 ns from the call to the card at a client, and 1,475 ns at a server. Receiving
-    ///   takes 3,220 ns from the card to the application at a server, and 3,080 ns at a client. Here a host
-    ///   is both, and each packet takes the mean: 1,592 and 3,150 ns.
+    ///   takes 3,220 ns from the card to the application at a server, and 3,080 ns at a client. Here each
+    ///   host is both client and server, and each packet takes the mean: 1,592 and 3,150 ns.
     /// - From card to card a packet takes 2,805 ns in each direction; a short packet occupies the two links
     ///   for about 70 ns of that. Only the sum is published. Its parts here are guesses: 1,000 ns for each
     ///   link with its cards and 700 ns for the switch.
@@ -117,8 +117,8 @@ impl ClusterConfig {
         }
     }
 
-    /// Returns RTTbytes: link bytes in the time of a full packet and the grant that answers it. A sender may
-    /// have this many bytes in flight without waiting.
+    /// Returns RTTbytes: the bytes that a link carries in the time that a full packet and the grant in
+    /// response take. A sender may have this many bytes in flight without waiting.
     pub fn rtt_bytes(&self) -> u32 {
         let ideal = super::ideal::Ideal::new(self);
         let round_ns = ideal.compute_far(self.framing.payload) + ideal.compute_far(1);
@@ -176,12 +176,12 @@ impl HomaConfig {
 /// eighths the median falls by 5 to 11 %, and P99 of 50 kB rises by 1 to 8 %, depending on the seed. With 12,
 /// P99 of the longest messages rises by 7 %, too.
 const TUNED_WINDOW_EIGHTHS: u32 = 9;
-/// Maximum bytes in flight to a host over all messages, in RTTbytes: the maximum of a deployed host at 10
-/// Gbit/s.
+/// Maximum bytes in flight to a host over all messages, as a multiple of RTTbytes. This is the maximum of a
+/// deployed host at 10 Gbit/s.
 ///
-/// An incast may send half of it unscheduled. A value above a port's buffer would control nothing: with 64
-/// round trips instead of 16, 100 senders of 10 KB take twelve times as long into a port of 200 KB. Under the
-/// loads of W1 to W5 the value makes no difference.
+/// An incast may send half of these bytes unscheduled. A value above a port's buffer would control nothing:
+/// with 64 round trips instead of 16, 100 senders of 10 KB take twelve times as long into a port of 200 KB.
+/// Under the loads of W1 to W5 the value makes no difference.
 const TUNED_INCOMING: u32 = 16;
 
 impl HomaConfig {
@@ -190,12 +190,12 @@ impl HomaConfig {
     /// [`HomaConfig::sigcomm18`] with either more levels for unscheduled bytes or wider windows, and with
     /// unscheduled quotas for the senders of an incast, which require the link's rate.
     ///
-    /// Both together would delay messages just above RTTbytes too much: in W3, P99 of 6 to 11 kB would be 11
-    /// % above that with the paper's settings. As in the paper, the number of granted messages equals the
-    /// number of scheduled levels.
+    /// More levels and wider windows together would delay messages just above RTTbytes too much: in W3, P99
+    /// of 6 to 11 kB would be 11 % higher than with the paper's settings. As in the paper, the number of
+    /// granted messages equals the number of scheduled levels.
     ///
-    /// Setting unscheduled bytes by the measured round trip is off: with all hosts at about the same distance
-    /// it makes no difference.
+    /// Unscheduled bytes are not set by the measured round trip: with all hosts at about the same distance
+    /// this makes no difference.
     pub fn tuned(cluster: &ClusterConfig) -> HomaConfig {
         let paper = HomaConfig::sigcomm18(cluster).protocol;
         let levels = PRIORITIES as u8;
@@ -271,16 +271,16 @@ impl PriorityPlan {
     /// fraction of messages that need no grant, up to half of the levels. This applies only if the highest
     /// level then ends below RTTbytes.
     ///
-    /// In proportion to bytes, W3 would have two such levels, in which the first bytes of long messages
-    /// precede short messages. With four, P99 of the shorter half is 6 % lower. In W4 and W5 all levels would
-    /// end above RTTbytes and separate messages that need grants anyway: W4's short messages would gain 1 %,
-    /// and P99 of 40 to 50 kB would rise by about 10 %.
+    /// If the levels were divided in proportion to bytes, W3 would have two levels for unscheduled bytes, in
+    /// which the first bytes of long messages precede short messages. With four, P99 of the shorter half is 6
+    /// % lower. In W4 and W5 all levels would end above RTTbytes and separate messages that need grants
+    /// anyway: W4's short messages would gain 1 %, and P99 of 40 to 50 kB would rise by about 10 %.
     pub fn tuned(workload: &Workload, unsched_bytes: u32, levels: u8) -> PriorityPlan {
         let (paper, divided) = PriorityPlan::both(workload, unsched_bytes, levels);
         if divided.cutoffs[usize::from(levels) - 1] < unsched_bytes { divided } else { paper }
     }
 
-    /// Like [`PriorityPlan::tuned`], but wherever the highest level ends.
+    /// Like [`PriorityPlan::tuned`], but regardless of where the highest level ends.
     pub(crate) fn by_messages(workload: &Workload, unsched_bytes: u32, levels: u8) -> PriorityPlan {
         PriorityPlan::both(workload, unsched_bytes, levels).1
     }

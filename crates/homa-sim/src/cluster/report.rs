@@ -39,7 +39,7 @@ pub struct QueueLengths {
 }
 
 /// The results of a run. Messages are those that started in the measured time. If the transport runs RPCs, a
-/// message here is an RPC with the length of its request, and bytes are those of both of its messages.
+/// message here is an RPC with the length of its request, and byte counts include both of its messages.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClusterReport {
     /// The transport's name.
@@ -59,7 +59,7 @@ pub struct ClusterReport {
     /// Mean bytes of all outstanding messages, each with its whole length, over the first quarter of the
     /// measured time.
     pub backlog_first_bytes: f64,
-    /// Mean bytes of all outstanding messages over the last quarter. A growth by a large fraction of the
+    /// Mean bytes of all outstanding messages over the last quarter. Growth by a large fraction of the
     /// started bytes means that the load cannot be sustained.
     pub backlog_last_bytes: f64,
     /// Whether the measured time was in steady state; `None`: the traffic is not continuous.
@@ -84,17 +84,17 @@ pub struct ClusterReport {
     pub slowdown_mean: f64,
     /// Slowdown by size.
     pub bins: Vec<BinSummary>,
-    /// Whether the last entry of `bins` is the largest 1 %.
+    /// Whether the last entry of `bins` covers the largest 1 % of the messages.
     pub has_largest: bool,
-    /// The shortest 10 % of the messages, only those below 1,500 bytes.
+    /// The shortest 10 % of the messages, excluding messages of 1,500 bytes or more.
     pub short: Option<ShortSummary>,
     /// The smaller half of the messages.
     pub short_half: Option<ShortSummary>,
-    /// Queues before the hosts' downlinks.
+    /// Queues of the hosts' downlinks.
     pub edge_queue: QueueLengths,
-    /// Queues of leaves before their links to the spines.
+    /// Queues of the leaves for their links to the spines.
     pub to_spine_queue: QueueLengths,
-    /// Queues of spines before their links to the leaves.
+    /// Queues of the spines for their links to the leaves.
     pub to_leaf_queue: QueueLengths,
     /// Fraction of the time that a downlink was idle.
     pub downlink_idle: f64,
@@ -119,10 +119,11 @@ pub struct ClusterReport {
     /// supports it.
     #[serde(skip)]
     pub traces: Vec<Vec<u8>>,
-    /// The dump of each switch, if tracing is on: leaves first, then spines.
+    /// The trace dump of each switch, if tracing is on: leaves first, then spines.
     #[serde(skip)]
     pub switch_traces: Vec<Vec<u8>>,
-    /// Bytes and nanoseconds of each message in order of arrival, if `keep_samples` is set.
+    /// Length in bytes and time in nanoseconds of each message, in order of arrival, if `keep_samples` is
+    /// set.
     #[serde(skip)]
     pub samples: Vec<(u32, u64)>,
 }

@@ -46,8 +46,8 @@ pub(super) struct Samples {
     from: Time,
     until: Time,
     overhead: u32,
-    /// Number of downlink samples; of those, the number that were idle; and of those, the number that were
-    /// idle although a message to the host was waiting for a grant.
+    /// Numbers of all downlink samples, of those that were idle, and of those that were idle although a
+    /// message to the host was waiting for a grant.
     samples: u64,
     idle: u64,
     wasted: u64,

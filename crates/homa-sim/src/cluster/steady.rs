@@ -1,4 +1,4 @@
-//! Whether a run was in steady state: time series of backlog, idle links and completions, and tests on them.
+//! Tests whether a run was in steady state, from time series of its backlog, idle links and completions.
 
 use homa_proto::Time;
 use serde::{Deserialize, Serialize};
@@ -6,43 +6,43 @@ use serde::{Deserialize, Serialize};
 use super::config::ClusterConfig;
 use super::level::{Change, MIN_VALUES, mean, mser5};
 
-/// Number of intervals in the measured time, unless another limit applies.
+/// Number of intervals in the measured time, unless [`MAX_INTERVALS`] requires longer ones.
 const INTERVALS: u64 = 100;
 /// Maximum number of intervals from the beginning of the run to the end of the measured time.
 const MAX_INTERVALS: u64 = 2_000;
-/// Maximum change of the backlog over the tested part, relative to its mean, if the change is significant.
+/// Maximum significant change of the backlog over the tested part, relative to its mean.
 const MAX_BACKLOG_CHANGE: f64 = 0.10;
-/// Maximum change of the share of idle downlinks over the tested part, if the change is significant.
+/// Maximum significant change of the fraction of idle downlinks over the tested part.
 const MAX_IDLE_CHANGE: f64 = 0.02;
 /// Limit on any change over the measured time, significant or not, as a multiple of the two maxima above. A
 /// run with a larger change is too short to count as level.
 const MAX_CHANCE_CHANGE: f64 = 3.0;
-/// Maximum deviation from 1 of completed over offered bytes.
+/// Maximum deviation from 1 of the ratio of completed to offered bytes.
 const MAX_SHORTFALL: f64 = 0.03;
-/// Allowance for chance, as a multiple of the longest message times the square root of the number of hosts.
-/// Messages count with their whole length, so a few long messages at either end are not a trend. Same value
-/// as in `homa sim max-load`.
+/// Allowance for chance: this multiple of the longest message's length times the square root of the number of
+/// hosts. A message counts with its whole length, so a few long messages at the start or the end of the
+/// measured time are not a trend. Same value as in `homa sim max-load`.
 const CHANCE: f64 = 0.5;
-/// Maximum of that allowance relative to the offered bytes. A run that needs more is too short for a result.
+/// Maximum of this allowance, relative to the offered bytes. A run that needs more is too short for a result.
 const MAX_CHANCE: f64 = 0.10;
-/// Maximum relative deviation of the offered bytes from those of the load.
+/// Maximum relative deviation of the offered bytes from those that the load implies.
 const MAX_OFFERED: f64 = 0.10;
 
-/// A run's figures in intervals of equal length, from its beginning to the end of the measured time. The
-/// first interval may be shorter, so that one interval begins where the measured time begins.
+/// Figures of a run in intervals of equal length, from its beginning to the end of the measured time. The
+/// first interval may be shorter, so that an interval boundary falls on the start of the measured time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TimeSeries {
     /// Length of an interval, in nanoseconds.
     pub interval_ns: u64,
     /// Number of intervals before the measured time.
     pub warm_up_intervals: usize,
-    /// Bytes of all outstanding messages, each with its whole length: the mean of each interval.
+    /// Mean bytes of all outstanding messages in each interval. Each message counts with its whole length.
     pub backlog_bytes: Vec<u64>,
-    /// Fraction of the time that downlinks were idle.
+    /// Fraction of the time that downlinks were idle, in each interval.
     pub downlink_idle: Vec<f64>,
-    /// Bytes of the messages that started.
+    /// Bytes of the messages that started in each interval.
     pub offered_bytes: Vec<u64>,
-    /// Bytes of the messages that ended.
+    /// Bytes of the messages that ended in each interval.
     pub completed_bytes: Vec<u64>,
 }
 
@@ -60,7 +60,7 @@ impl TimeSeries {
 pub enum Unsteady {
     /// The measured time has too few intervals for a test.
     TooShort,
-    /// By MSER-5, a transient ends after the start of the measured time, or does not end at all.
+    /// According to MSER-5, a transient lasts into the measured time, or never ends.
     WarmUp,
     /// The backlog rises or falls.
     Backlog,
@@ -75,15 +75,16 @@ pub enum Unsteady {
 
 /// Whether the measured time of a run was in steady state, and the figures of the tests.
 ///
-/// The tested part is the measured time plus as much before it as MSER-5 finds level. A change in the tested
-/// part is significant if a level sequence with the same noise and correlation shows it in less than 1 of 100
-/// cases. (The values of a backlog are correlated for as long as the longest messages last.) The run was in
-/// steady state if
+/// The tested part is the measured time plus as much of the time before it as MSER-5 finds level. A change in
+/// the tested part is significant if a level sequence with the same noise and correlation shows it in less
+/// than 1 of 100 cases. (The values of a backlog are correlated for as long as the longest messages last.)
+/// The run was in steady state if
 ///
-/// - MSER-5 on the whole backlog, from the beginning of the run, truncates nothing of the measured time, or a
-///   part whose mean is within 10 % of the rest, or whose mean does not differ significantly from the rest;
-/// - a straight line through the backlog of the tested part, and the best step, change by at most 10 % of the
-///   mean or not significantly, and the line over the measured time changes by at most 30 %;
+/// - MSER-5 on the whole backlog, from the beginning of the run, truncates nothing of the measured time, or
+///   truncates a part whose mean is within 10 % of that of the rest, or does not differ from it
+///   significantly;
+/// - a straight line and the best step, both fitted to the backlog of the tested part, change by at most 10 %
+///   of the mean or not significantly, and the line over the measured time changes by at most 30 %;
 /// - the line and the step through the fraction of idle downlinks change by at most 2 percentage points or
 ///   not significantly, and the line over the measured time changes by at most 6;
 /// - completed bytes are within 3 % of the offered bytes, plus an allowance for chance. The allowance is half
@@ -96,8 +97,8 @@ pub struct SteadyState {
     pub reached: bool,
     /// The tests that fail.
     pub failed: Vec<Unsteady>,
-    /// Start of the level part of the backlog by MSER-5, in nanoseconds from the beginning of the run;
-    /// `None`: not in the first half of the run.
+    /// Start of the level part of the backlog according to MSER-5, in nanoseconds from the beginning of the
+    /// run. `None` if the first half of the run contains no such start.
     pub level_from_ns: Option<u64>,
     /// Start of the tested part, in nanoseconds from the beginning of the run.
     #[serde(default)]
@@ -111,7 +112,7 @@ pub struct SteadyState {
     pub backlog_change: f64,
     /// Student's t of `backlog_change`.
     pub backlog_t: f64,
-    /// The t above which `backlog_change` is significant.
+    /// Value of t above which `backlog_change` is significant.
     #[serde(default)]
     pub backlog_t_bound: f64,
     /// Mean fraction of idle downlinks over the measured time.
@@ -123,13 +124,13 @@ pub struct SteadyState {
     pub downlink_idle_change: f64,
     /// Student's t of `downlink_idle_change`.
     pub downlink_idle_t: f64,
-    /// The t above which `downlink_idle_change` is significant.
+    /// Value of t above which `downlink_idle_change` is significant.
     #[serde(default)]
     pub downlink_idle_t_bound: f64,
-    /// Bytes of messages that ended in the measured time over bytes of messages that started in it.
+    /// Bytes of messages that ended in the measured time, divided by bytes of messages that started in it.
     pub completed_over_offered: f64,
-    /// Bytes of the messages that started in the measured time over those of the load; `None`: the traffic
-    /// has no load.
+    /// Bytes of the messages that started in the measured time, divided by those that the load implies;
+    /// `None`: the traffic has no load.
     pub offered_over_load: Option<f64>,
     /// Fraction of the measured messages that had not arrived when the run ended. They are missing from the
     /// slowdowns.
@@ -139,7 +140,7 @@ pub struct SteadyState {
     pub series: TimeSeries,
 }
 
-/// Expected values to compare a [`TimeSeries`] with.
+/// Expected values with which a [`TimeSeries`] is compared.
 #[derive(Clone, Copy, Debug, Default)]
 struct Expected {
     /// Allowance for a chance difference of completed and offered bytes: half the longest message times the
@@ -329,15 +330,15 @@ fn test_steadiness(series: TimeSeries, expected: Expected) -> SteadyState {
     }
 }
 
-/// The tested part of a sequence. The last values are those of the measured time.
+/// The tested part of a sequence, which ends with the values of the measured time.
 struct Level<'a> {
     tested: &'a [f64],
     measured: usize,
 }
 
 impl Level<'_> {
-    /// Returns the line through the tested part, or a step if only the step is significant; the rise of the
-    /// line over the measured time; and whether each is either within its bound or not significant.
+    /// Returns three values: the line through the tested part, or a step if only the step is significant; the
+    /// rise of the line over the measured time; and whether both are within their bounds or not significant.
     fn drift(&self, bound: f64) -> (Change, f64, bool) {
         let changes = (Change::line(self.tested), Change::step(self.tested));
         let (Some(line), Some(step)) = changes else { return (Change::NONE, 0.0, true) };
@@ -347,7 +348,7 @@ impl Level<'_> {
         (if is_change(&step) && !is_change(&line) { step } else { line }, rise, is_level)
     }
 
-    /// Whether the values before `at` differ from the rest significantly, and by more than a bound.
+    /// Returns whether the values before `at` differ from the rest significantly, and by more than a bound.
     fn has_transient(&self, at: usize) -> bool {
         let (before, after) = self.tested.split_at(at);
         let is_significant = |change: Option<Change>| change.is_some_and(|change| change.is_significant());
@@ -447,14 +448,14 @@ mod tests {
         assert!(failed(series(until(130.0), |_| IDLE)).contains(&Unsteady::WarmUp));
     }
 
-    /// Makes a backlog that swings around a level for a tenth of the run at a time, as a few long messages
-    /// make it do, plus a `change` relative to its mean.
+    /// Makes a backlog that swings around a level, plus a `change` relative to its mean. Each swing lasts a
+    /// tenth of the run, as if it came from a few long messages.
     fn swinging(stream: u64, change: impl Fn(f64) -> f64) -> TimeSeries {
         let noise = autoregressive(160, 0.94, stream);
         series(|x| BACKLOG * (change(x) + 0.12 * noise[x as usize]), |_| IDLE)
     }
 
-    /// A test that treats batch means as independent calls 34 of these 100 runs unsteady.
+    /// If a test treated batch means as independent, it would report 34 of these 100 runs as unsteady.
     #[test]
     fn a_backlog_that_swings_is_steady() {
         let unsteady = (0..100).filter(|&stream| !failed(swinging(stream, |_| 1.0)).is_empty()).count();

@@ -37,18 +37,18 @@ pub enum Traffic {
     },
 }
 
-/// The bytes that a load counts.
+/// The bytes that count towards a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LoadBasis {
     /// Data packets with all headers and the link's overhead. Other packets of a transport are not counted.
     #[default]
     Data,
     /// Data packets as above, plus a grant for each packet beyond the first RTTbytes of a message, as in
-    /// published loads. Every transport has the same messages as Homa.
+    /// published loads. All transports then carry the same messages as Homa.
     DataAndGrants,
 }
 
-/// What a message starts.
+/// An exchange between two hosts: a single message, or an RPC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Exchange {
     /// A single message, as in published simulations. It ends when it is complete at its receiver, and no
@@ -139,8 +139,8 @@ impl LinkMeans {
         LinkMeans::with_grants(config, grants_of(config))
     }
 
-    /// Computes the same means, without grants if the load does not count them: a network that is not
-    /// validated yet may have no RTTbytes.
+    /// Computes the same means. The grants are left out if the load does not count them, since a network that
+    /// is not validated yet may have no RTTbytes.
     pub(super) fn for_load(config: &ClusterConfig) -> LinkMeans {
         match config.load_basis {
             LoadBasis::Data => LinkMeans::with_grants(config, |_| 0.0),
@@ -156,10 +156,10 @@ impl LinkMeans {
         LinkMeans { message, square, cube, grants }
     }
 
-    /// Returns the exchanges that start per second at each host, at this load.
+    /// Returns the number of exchanges that start per second at each host at this load.
     ///
-    /// Hosts are both clients and servers: in each direction, a host's link carries its own requests and as
-    /// many responses to other hosts.
+    /// Hosts are both clients and servers: in each direction, a host's link carries its own requests and an
+    /// equal number of responses to other hosts.
     pub(super) fn exchanges_per_sec(&self, config: &ClusterConfig, load: f64) -> f64 {
         let grants = match config.load_basis {
             LoadBasis::Data => 0.0,
@@ -169,15 +169,15 @@ impl LinkMeans {
         load * config.link.rate_bps as f64 / (8.0 * mean)
     }
 
-    /// Returns the fraction of the hosts' links in use at this load, with `control_bytes` of control packets
-    /// for the mean message.
+    /// Returns the fraction of the hosts' link capacity in use at this load, with `control_bytes` of control
+    /// packets for the mean message.
     pub(super) fn link_share(&self, config: &ClusterConfig, load: f64, control_bytes: f64) -> f64 {
         let messages = self.exchanges_per_sec(config, load) * f64::from(config.exchange.messages());
         messages * (self.message + control_bytes) * 8.0 / config.link.rate_bps as f64
     }
 }
 
-/// Returns the exchanges that start per second at each host, at this load.
+/// Returns the number of exchanges that start per second at each host at this load.
 pub(crate) fn messages_per_sec(config: &ClusterConfig, load: f64) -> f64 {
     LinkMeans::for_load(config).exchanges_per_sec(config, load)
 }
@@ -188,7 +188,7 @@ pub(crate) fn mean_grant_bytes(config: &ClusterConfig) -> f64 {
     mean_of(&config.workload, grants_of(config))
 }
 
-/// Returns a function that computes the link time in bytes of the grants of a message of some size.
+/// Returns a function that computes the link time of a message's grants, in bytes, from the message's size.
 fn grants_of(config: &ClusterConfig) -> impl Fn(u32) -> f64 {
     let payload = config.framing.payload;
     let unscheduled = config.rtt_bytes().div_ceil(payload);
@@ -237,7 +237,7 @@ impl Arrivals {
         }
     }
 
-    /// Whether the end of an exchange starts the next one.
+    /// Returns whether the end of an exchange starts the next one.
     pub(super) fn is_closed(&self) -> bool {
         matches!(self.traffic, Traffic::Closed { .. })
     }
@@ -254,8 +254,8 @@ impl Arrivals {
         matches!(self.traffic, Traffic::Closed { outstanding } if *open < outstanding)
     }
 
-    /// Returns the receiver and length of the message that starts now at a host, and the time until its next
-    /// message.
+    /// Returns the receiver and length of the message that starts now at a host, and the time until the
+    /// host's next message.
     pub(super) fn next(&mut self, host: u32) -> (u32, u32, u64) {
         let hosts = self.hosts.len() as u32;
         let source = &mut self.hosts[host as usize];

@@ -13,10 +13,10 @@ const MIN_NS: u64 = 2 * MS;
 const MAX_NS: u64 = 2 * SEC;
 /// Minimum fraction of idle time that is assumed for links.
 const MIN_IDLE: f64 = 0.01;
-/// Multiple of the sum of both times. Measured for W4 at 80 % load, starting from an empty network: the
-/// backlog is at 0.75 of its final value after 180 ms, at 0.86 after 290 ms and at 0.98 after 440 ms. So its
-/// distance from the final value falls by a factor of e in about 170 ms, 0.9 times the sum. At that rate, 4 %
-/// remain after 3 times the sum (560 ms).
+/// Multiple of the sum of the two times of [`ClusterConfig::steady_warm_up_ns`]. Measured for W4 at 80 %
+/// load, starting from an empty network: the backlog is at 0.75 of its final value after 180 ms, at 0.86
+/// after 290 ms and at 0.98 after 440 ms. So its distance from the final value falls by a factor of e in
+/// about 170 ms, 0.9 times the sum. At that rate, 4 % remain after 3 times the sum (560 ms).
 const SUM_TIMES: f64 = 3.0;
 /// Multiple of the second time alone, for workloads where most outstanding bytes belong to a few very long
 /// messages. Measured for W3: the distance of the backlog from its final value falls by a factor of e in 85
@@ -37,13 +37,13 @@ impl ClusterConfig {
     /// Returns the length of the warm-up after which a run of this load is in steady state, in nanoseconds: 2
     /// ms to 2 s; 10 ms for traffic without a load.
     ///
-    /// The warm-up is a multiple of two times. The first is that of the queue: a queue with Poisson arrivals
-    /// of service time S, at utilisation r, forgets its initial state in about E\[S²\] / (E\[S\] (1 - r)²).
-    /// The second is that of the long messages, which account for most of the outstanding bytes. Their mean
-    /// service time is E\[S³\] / E\[S²\], and they take 1 / (1 - r) times as long, because shorter messages
-    /// precede them. Here a host's link is the queue, S the link time of a message, and r the load with the
-    /// grants. The second time determines the warm-up of W2 and W3, which have few and very long messages,
-    /// and the sum that of W4 and W5.
+    /// The warm-up is a multiple of two times. The first is the relaxation time of the queue: a queue with
+    /// Poisson arrivals of service time S, at utilisation r, forgets its initial state in about E\[S²\] /
+    /// (E\[S\] (1 - r)²). The second is that of the long messages, which account for most of the outstanding
+    /// bytes. Their mean service time is E\[S³\] / E\[S²\], and they take 1 / (1 - r) times as long, because
+    /// shorter messages precede them. Here a host's link is the queue, S the link time of a message, and r
+    /// the load with the grants. The second time determines the warm-up of W2 and W3, which have few and very
+    /// long messages. The sum of both times determines the warm-up of W4 and W5.
     pub fn steady_warm_up_ns(&self) -> u64 {
         let Traffic::Uniform { load } = self.traffic else { return WITHOUT_LOAD_NS };
         let means = LinkMeans::new(self);
@@ -54,8 +54,8 @@ impl ClusterConfig {
         warm_up_ns(queue_ns, longest_ns)
     }
 
-    /// Returns the fraction of the hosts' links in use at this load, with `control_bytes` of control packets
-    /// for the mean message.
+    /// Returns the fraction of the hosts' link capacity in use at this load, with `control_bytes` of control
+    /// packets for the mean message.
     pub(crate) fn link_share(&self, load: f64, control_bytes: f64) -> f64 {
         LinkMeans::for_load(self).link_share(self, load, control_bytes)
     }

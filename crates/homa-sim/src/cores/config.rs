@@ -19,8 +19,8 @@ pub struct CoresConfig {
     pub settings: Settings,
     /// Cores that the policy selects from; `None`: all.
     pub steered: Option<Cores>,
-    /// Number of cores that packets arrive on, starting with the first; 0: as the policy requires
-    /// ([`Gen3::receive_cores`]), or all.
+    /// Number of cores on which packets arrive, counted from the first core; 0: as many as the policy
+    /// requires ([`Gen3::receive_cores`]), or all.
     pub receive_cores: usize,
     /// Order in which waiting threads receive messages.
     pub wake_order: WakeOrder,
@@ -138,8 +138,8 @@ impl CoresConfig {
     }
 
     /// Returns the processor time of an echo RPC with `bytes` in each direction, in packets of `payload`
-    /// bytes, summed over both ends, if everything is warm and nothing waits. The load of a host is the
-    /// fraction of its cores' time that this time takes.
+    /// bytes, summed over both ends, if everything is warm and nothing waits. A host's load is the share of
+    /// its cores' time that its RPCs would take at this cost.
     #[must_use]
     pub fn rpc_ns(&self, bytes: u32, payload: u32) -> u64 {
         let costs = &self.costs;

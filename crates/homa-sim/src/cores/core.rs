@@ -39,11 +39,11 @@ pub(super) enum Next {
     Nothing,
 }
 
-/// Number of packets that a core takes from the device, or from its backlog, before it switches to the other:
-/// the kernel's weights (NAPI_POLL_WEIGHT, net.core.dev_weight).
+/// Number of packets that a core takes from one queue, the device's or its backlog, before it switches to the
+/// other. These are the kernel's weights (NAPI_POLL_WEIGHT, net.core.dev_weight).
 const WEIGHT: u32 = 64;
 
-/// A pass over a queue, and its remaining packets.
+/// A pass over a queue, with the number of packets it may still take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pass {
     None,
@@ -83,7 +83,7 @@ pub(super) struct CoreState {
     pub(super) turn: u32,
     /// Start of the current packet processing, and the number of rounds since then.
     session: Option<(Time, u32)>,
-    /// Time until which packets are deferred in favour of applications.
+    /// Time until which application threads run before packets.
     pub(super) deferred_until: Option<Time>,
     /// Total time worked so far, without polling.
     pub(super) busy_ns: u64,
@@ -136,8 +136,8 @@ impl CoreState {
     }
 
     /// Chooses the core's next work. `longest_ns` and `rounds` limit how long packets keep threads from
-    /// running. At the limit, threads run first for `slice_ns`, and the second part of the result reports
-    /// that this starts now. Without `has_work`, all threads only poll, and yield to packets.
+    /// running. At the limit, threads run before packets for `slice_ns`, and the second part of the result is
+    /// true when this starts. Without `has_work`, all threads only poll, and yield to packets.
     pub(super) fn next(
         &mut self,
         now: Time,
@@ -165,7 +165,7 @@ impl CoreState {
         (Next::Packets, false)
     }
 
-    /// Returns the next packet work. A new pass is a new round.
+    /// Returns the next work on packets. A new pass starts a new round.
     pub(super) fn next_of_packets(&mut self) -> Task {
         if self.debt_ns > 0 {
             return Task::Overhead;
@@ -224,7 +224,7 @@ impl CoreState {
         known.is_none()
     }
 
-    /// Whether the core is processing packets, and will check for more on its own.
+    /// Returns whether the core is processing packets, and will check for more on its own.
     pub(super) fn is_at_packets(&self) -> bool {
         matches!(self.task, Task::Interrupt | Task::Receive | Task::Protocol | Task::Overhead)
     }

@@ -17,19 +17,19 @@ pub const BUILT_IN_COSTS: [(&str, &str); 2] = [
 pub struct Costs {
     /// Name of the set.
     pub name: String,
-    /// Taking packets from the device.
+    /// Costs of taking packets from the device.
     pub receive: ReceiveCosts,
-    /// Passing a packet to the core that processes it.
+    /// Costs of passing a packet to the core that processes it.
     pub handoff: HandoffCosts,
-    /// The protocol's work.
+    /// Costs of the protocol's work.
     pub protocol: ProtocolCosts,
-    /// Threads of applications.
+    /// Costs of application threads.
     pub application: ApplicationCosts,
-    /// Caches.
+    /// Costs of cold caches.
     pub cache: CacheCosts,
-    /// The scheduler.
+    /// Costs and limits of the scheduler.
     pub scheduler: SchedulerCosts,
-    /// Power saving.
+    /// Costs of power saving.
     pub power: PowerCosts,
 }
 
@@ -49,7 +49,7 @@ pub struct ReceiveCosts {
     pub ring_packets: usize,
 }
 
-/// Passing a packet to the core that processes it.
+/// Costs of passing a packet to the core that processes it.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct HandoffCosts {
@@ -61,7 +61,7 @@ pub struct HandoffCosts {
     pub backlog_packets: usize,
 }
 
-/// The protocol's work.
+/// Costs of the protocol's work.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProtocolCosts {
@@ -77,7 +77,7 @@ pub struct ProtocolCosts {
     pub segment_bytes: u32,
 }
 
-/// Threads of applications.
+/// Costs of application threads.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ApplicationCosts {
@@ -97,7 +97,7 @@ pub struct ApplicationCosts {
     pub copy_byte_ns: f64,
 }
 
-/// Caches.
+/// Costs of cold caches.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct CacheCosts {
@@ -111,21 +111,21 @@ pub struct CacheCosts {
     pub flow_ns: u64,
 }
 
-/// The scheduler, for packets and applications that compete for a core.
+/// Costs and limits of the scheduler when packets and applications compete for a core.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct SchedulerCosts {
-    /// Maximum time that a core processes packets before it defers them in favour of a thread.
+    /// Maximum time that a core processes packets before it leaves the rest to a thread.
     pub softirq_ns: u64,
-    /// Maximum number of rounds before it defers them, at least 1.
+    /// Maximum number of rounds before a core leaves the rest to a thread, at least 1.
     pub softirq_rounds: u32,
-    /// Minimum time for which application threads then run first.
+    /// Minimum time that application threads then run before packets.
     pub timeslice_min_ns: u64,
-    /// Maximum of that time; at least the minimum.
+    /// Maximum time that application threads then run before packets; at least the minimum.
     pub timeslice_max_ns: u64,
 }
 
-/// Power saving.
+/// Costs of power saving.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct PowerCosts {
@@ -157,7 +157,7 @@ pub enum CostsError {
 /// Maximum of each time. The sum of several times is still far below the clock's maximum.
 const MAX_NS: u64 = 1_000_000_000;
 
-/// Minimum time slice. With shorter slices, threads would only take turns.
+/// Minimum time slice. With shorter slices, threads would do little but take turns.
 const LEAST_SLICE_NS: u64 = 1_000;
 
 impl Costs {
@@ -315,7 +315,7 @@ mod tests {
     }
 
     /// A round trip of a short message between warm hosts takes the published 15,100 ns, the total of the
-    /// timeline that the figures come from. The network takes 2 x 2,805 ns of that.
+    /// timeline from which the figures are taken. The network takes 2 x 2,805 ns of that.
     #[test]
     fn a_short_round_trip_is_the_published_one() {
         let costs = Costs::x86();

@@ -23,20 +23,21 @@ pub struct CoreCounts {
     pub thread_wakes: u64,
     /// Wake-ups of threads on a different core than before.
     pub moved_threads: u64,
-    /// Number of times a core deferred packets in favour of applications.
+    /// Number of times a core left packets waiting so that application threads could run.
     pub deferrals: u64,
     /// Packets dropped because the queue of a device or a core was full.
     pub dropped: u64,
-    /// Fraction of the time that the busiest core of any host worked, without polling.
+    /// Fraction of the time for which the busiest core of any host worked, without polling.
     pub busiest_core: f64,
-    /// Fraction of the time that cores worked, without polling: the mean over all cores.
+    /// Fraction of the time for which cores worked, without polling: the mean over all cores.
     pub mean_core: f64,
-    /// Fraction of the cores' time that threads polled.
+    /// Fraction of the cores' time for which threads polled.
     pub polling: f64,
 }
 
 impl CoreCounts {
-    /// Adds the counters of another host with the same number of cores to those of `hosts` hosts.
+    /// Adds the counters of another host to these counters of `hosts` hosts. All hosts have the same number
+    /// of cores.
     pub(crate) fn add(&mut self, other: &CoreCounts, hosts: usize) {
         self.packets += other.packets;
         self.batches += other.batches;

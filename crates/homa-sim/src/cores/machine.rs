@@ -445,8 +445,8 @@ impl Machine {
         let costs = &self.config.costs;
         let busy_ns = self.cores[usize::from(core)].busy_ns;
         let last = self.threads.pool(job.kind).last.replace(thread);
-        // The thread is cold if another thread has used their shared data since, or if its core has done much
-        // other work.
+        // The thread is cold if another thread has since used the data that they share, or if its core has
+        // done much other work.
         let is_cold = last != Some(thread) || busy_ns.saturating_sub(ran_at_busy_ns) > costs.cache.warm_ns;
         let is_cold = is_cold && costs.cache.warm_ns > 0;
         let work_ns = match job.kind {

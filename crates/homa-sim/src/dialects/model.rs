@@ -37,13 +37,13 @@ const ACKS: usize = 5;
 /// Behaviours that the known facts leave open.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Quirks {
-    /// Dialect 1 sends `sequence` and -1 in `seg.offset`, as it did before July 2026.
+    /// Dialect 1 sends the offset in `sequence`, and -1 in `seg.offset`, as it did before July 2026.
     pub offset_in_sequence: bool,
     /// In dialect 2, too, a RESEND beyond the grant acts as a grant.
     pub resend_grants: bool,
     /// Dialect 2 answers a duplicate START_MSG with the last grant.
     pub repeats_grant: bool,
-    /// Dialect 2 answers RPC_UNKNOWN with the bytes instead of START_MSG.
+    /// Dialect 2 answers RPC_UNKNOWN with the message's bytes instead of START_MSG.
     pub unknown_sends_data: bool,
     /// Minimum time that the server takes to execute a request.
     pub service_ns: u64,

@@ -23,7 +23,7 @@ const REORDER_NS: u64 = 300_000;
 /// Fractions of packets that are duplicated and reordered.
 const DUPLICATION: f64 = 0.01;
 const REORDERING: f64 = 0.02;
-/// Maximum virtual time until every call ends, and then until all state is gone.
+/// Maximum virtual time until all calls have ended, and from then until all state is gone.
 const CALL_LIMIT_NS: u64 = 60_000_000_000;
 const REST_NS: u64 = 30_000_000_000;
 
@@ -36,7 +36,7 @@ pub struct PairPlan {
     pub client: Speaker,
     /// The speaker that answers.
     pub server: Speaker,
-    /// Replaces the kernel, including all its state, after half of the calls.
+    /// Speaker that replaces the kernel, including all its state, after half of the calls.
     pub then: Option<Speaker>,
     /// Bytes of each request and of each response.
     pub bytes: u32,
@@ -61,9 +61,9 @@ pub struct PairPlan {
 pub struct CallTimes {
     /// Number of calls.
     pub calls: u64,
-    /// Sum of their durations, in nanoseconds.
+    /// Sum of the calls' durations, in nanoseconds.
     pub sum_ns: u64,
-    /// Longest of them, in nanoseconds.
+    /// Longest duration, in nanoseconds.
     pub longest_ns: u64,
 }
 
@@ -99,7 +99,7 @@ pub struct PairReport {
     pub undisturbed: CallTimes,
     /// Calls with a lost packet of the request.
     pub request_lost: CallTimes,
-    /// Calls that lost packets of the response only.
+    /// Calls that lost only packets of the response.
     pub response_lost: CallTimes,
     /// Duration of the first call after the kernel changed, in nanoseconds.
     pub after_change_ns: u64,
@@ -172,7 +172,7 @@ struct Pair {
     open: BTreeMap<u64, OpenCall>,
     /// Indices of the open calls by the client's RPC ID.
     by_id: BTreeMap<u64, u64>,
-    /// What each speaker has sent of each message, by sender and RPC ID.
+    /// Ranges of each message that its sender has sent, by sender and RPC ID.
     sent_ranges: BTreeMap<(usize, u64), SentRanges>,
     started: u64,
 }
@@ -197,7 +197,7 @@ fn node(plan: &PairPlan, side: usize, speaker: Speaker, life: u64) -> Box<dyn No
     match speaker {
         Speaker::Kernel(kernel) => {
             // A restarted kernel assigns IDs from 2 on. Here, the IDs after the restart are offset, because
-            // the server still remembers the finished IDs from before.
+            // the server still remembers the finished IDs of the earlier kernel.
             Box::new(KernelModel::new(kernel, plan.quirks, segment, 2 + 100_000 * life))
         }
         Speaker::Ours => {
@@ -362,7 +362,8 @@ impl Pair {
         counts.bytes_twice += u64::from(again);
     }
 
-    /// Whether the plan drops this packet, because it belongs to the request whose packets are to be lost.
+    /// Returns whether the plan drops this packet, because it belongs to the request whose packets are to be
+    /// lost.
     fn is_chosen(&self, from: usize, bytes: &[u8]) -> bool {
         let is_first_copy = || bytes[11] == DATA && bytes[48] == 0;
         self.plan.lost_request.is_some_and(|chosen| {

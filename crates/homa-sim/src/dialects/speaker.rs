@@ -7,7 +7,7 @@ pub enum Kernel {
     One,
     /// Since September 2026: START_MSG opens a message that needs grants.
     Two,
-    /// The net-next version: everything is sent at once, and RESEND has 36 bytes.
+    /// The net-next version: everything is sent without grants, and RESEND has 36 bytes.
     Three,
 }
 
@@ -51,7 +51,7 @@ pub struct TrafficCounts {
     pub resends: u64,
     /// Payload bytes put on the link.
     pub bytes: u64,
-    /// Payload bytes put on the link more than once, whatever the packets say about retransmission.
+    /// Payload bytes put on the link more than once, even if the packets are not marked as retransmitted.
     pub bytes_twice: u64,
     /// Payload bytes that the link lost.
     pub bytes_lost: u64,

@@ -90,7 +90,7 @@ fn check_results(plan: &PairPlan, report: &PairReport) -> Vec<String> {
         .collect();
     let resends: u64 = ours.iter().map(|counts| counts.resends).sum();
     // A server of dialect 3 is recognised when it requests the rest of the first long requests. Its RESEND
-    // interval ends at the same time as that of the client, which is waiting for a grant.
+    // interval and that of the client, which is waiting for a grant, end at the same time.
     let shows_itself = plan.server == Speaker::Kernel(Kernel::Three) && plan.bytes > SHORT;
     let first_contact = if shows_itself { u64::from(plan.at_once) } else { 0 };
     if plan.loss == 0 && plan.then.is_none() && resends > first_contact {

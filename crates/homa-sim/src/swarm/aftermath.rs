@@ -10,8 +10,8 @@ use crate::network::Network;
 
 /// The smallest path MTU that senders can find, in bytes of a Homa packet (SEND-16).
 const NARROWEST: u32 = 528;
-/// Number of calls of which one must get through. Each may time out before packets to its peer are small
-/// enough.
+/// Number of calls, at least one of which must get through. Each may time out before packets to its peer are
+/// small enough.
 const CALLS_OVER_NARROW_PATH: usize = 8;
 /// Length of a request that fills at least one packet on any path.
 const LONG_REQUEST: u32 = 40_000;
@@ -20,10 +20,10 @@ const LONG_REQUEST: u32 = 40_000;
 const REST_LIMIT_NS: u64 = 120 * SEC;
 /// Maximum capacity of a table, as a multiple of the RPCs that the settings reserve.
 const MAX_ROOM_TIMES: usize = 2;
-/// Minimum of that limit, in RPCs, whatever the settings reserve.
+/// Minimum of that limit, in RPCs, regardless of the settings.
 const LEAST_ROOM: u32 = 64;
 
-/// SEND-16: a call gets through on a path that drops long packets without a report.
+/// SEND-16: checks that a call gets through on a path that drops long packets without a report.
 pub(super) fn check_narrow_path(network: &mut Network<Anything>, plan: &Plan) -> Vec<String> {
     let Some((from, to)) = narrow_path(network, plan.network.hosts) else { return Vec::new() };
     network.run_for(2 * plan.lifetime_ns());

@@ -30,7 +30,7 @@ pub(super) struct Anything {
     weather: Weather,
     mute: bool,
     calm: bool,
-    /// Whether the server answers every request at once, because the turmoil is over.
+    /// Whether the server answers every request immediately, because the turmoil is over.
     serves: bool,
     /// Number of requests that this host's server aborted.
     pub(super) given_up: u64,

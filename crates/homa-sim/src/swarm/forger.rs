@@ -17,7 +17,7 @@ const PACKETS: u64 = 300;
 /// The upper bits of IDs in forged packets. Honest hosts are very unlikely to choose such IDs.
 const FORGED_ID: u64 = 0xf0f0_f0f0 << 32;
 
-/// Whether an RPC has the ID of a forged packet.
+/// Returns whether an RPC has the ID of a forged packet.
 pub(super) fn is_forged(id: u64) -> bool {
     id & !0xffff_ffff == FORGED_ID
 }

@@ -23,19 +23,19 @@ const FIRST_UNVERIFIED: usize = 1 << 16;
 const PACKETS_PER_UNVERIFIED: u64 = 100;
 /// The host whose server the hostile peer attacks.
 const VICTIM: usize = 0;
-/// Number of packets, or pairs of packets, in a run. It is limited because every step checks the state that
-/// the packets leave behind.
+/// Number of packets, or pairs of packets, in a run. The number is low because every step checks the state
+/// that the packets leave behind.
 const PACKETS: u64 = 2_000;
 /// Number of requests that the hostile peer refers to at the same time.
 const KEPT: u64 = 64;
 
-/// Whether a host index does not belong to an honest host.
+/// Returns whether a host index does not belong to an honest host.
 pub(super) fn is_outsider(host: usize) -> bool {
     host >= FIRST_OUTSIDER
 }
 
-/// Whether this host is an unverified peer: an honest peer that the victim does not know, and that sends one
-/// request.
+/// Returns whether this host is an unverified peer: an honest peer that the victim does not know, and that
+/// sends one request.
 pub(super) fn is_unverified(host: usize) -> bool {
     host >= FIRST_UNVERIFIED
 }
@@ -43,11 +43,11 @@ pub(super) fn is_unverified(host: usize) -> bool {
 /// The kind of requests that come from one prefix.
 #[derive(Clone, Copy, Debug)]
 enum Flood {
-    /// Complete, and never acknowledged: they take RPCs.
+    /// Complete, and never acknowledged: they use up RPCs.
     Whole,
-    /// Complete and acknowledged, with IDs far apart: they take finished IDs.
+    /// Complete and acknowledged, with IDs far apart: they use up finished IDs.
     Acknowledged,
-    /// Half received: they take RPCs and memory.
+    /// Half received: they use up RPCs and memory.
     HalfOpen,
 }
 
@@ -62,7 +62,8 @@ pub(super) struct HostilePeer {
     next: Time,
     sent: u64,
     flood: Flood,
-    /// The first address of the prefix that requests come from: that of the honest hosts, or a different one.
+    /// The first address of the prefix from which requests come: the honest hosts' prefix, or a different
+    /// one.
     prefix: usize,
     /// Number of requests of unverified peers that were sent.
     pub(super) unverified_peers: u64,
@@ -143,8 +144,8 @@ impl HostilePeer {
         let turn = self.sent;
         match self.kind {
             Hostile::Prefix | Hostile::Unverified => Vec::new(),
-            // One byte at offset 1 of one new maximum-length message after another. They open RPCs that stay
-            // incomplete.
+            // A single byte at offset 1 of one new maximum-length message after another: these open RPCs that
+            // stay incomplete.
             Hostile::HalfOpen => vec![self.data(2 + 2 * turn, self.max_message, 1)],
             // Single bytes of four long messages, whose headers claim that every byte is unscheduled.
             Hostile::Trickle => {
@@ -152,7 +153,7 @@ impl HostilePeer {
                 let at = (1 + byte).min(u64::from(self.max_message.max(2)) - 1) as u32;
                 vec![self.data(2 + 2 * message, self.max_message.max(2), at)]
             }
-            // Complete requests with IDs far apart, each acknowledged at once.
+            // Complete requests with IDs far apart, each acknowledged immediately.
             Hostile::Ids => {
                 let id = 128 * (1 + turn);
                 vec![self.data(id, 1, 0), self.packet(id, Body::Ack(AckList::new()))]
@@ -171,8 +172,9 @@ impl HostilePeer {
         }
     }
 
-    /// Makes DATA with one byte of a request of the hostile peer, at `offset`. Version 1 of the cutoffs is
-    /// the initial version of hosts, and verifies the peer (SHARE-3). Version 0 leaves the peer unverified.
+    /// Makes a DATA packet with the byte at `offset` of one of the hostile peer's requests. Version 1 of the
+    /// cutoffs, the initial version of hosts, verifies the peer (SHARE-3). Version 0 leaves the peer
+    /// unverified.
     fn data(&self, id: u64, length: u32, offset: u32) -> Vec<u8> {
         self.byte((HOSTILE, (self.seed % 2) as u16), id, length, offset)
     }

@@ -12,7 +12,7 @@ use crate::network::NetworkConfig;
 use crate::payload::{PayloadMode, random_numbers};
 use crate::topology::Topology;
 
-/// How many kinds of faults a run has.
+/// The kinds of faults that a run has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Weather {
     /// No loss, delay, crash, partition or closed port. No peer may give up on another.
@@ -45,8 +45,8 @@ pub(super) enum Hostile {
 pub(super) enum Clocks {
     /// They run evenly.
     Steady,
-    /// They step back and forth. Forward steps add up to less than the margin by which remembered finished
-    /// IDs outlive packets.
+    /// They step back and forth. Forward steps add up to less than the margin by which the memory of finished
+    /// IDs outlasts packets in the network.
     Step,
     /// They jump ahead by up to two days, after which no finished ID can still be remembered.
     Leap,
@@ -73,8 +73,8 @@ pub(super) struct Plan {
     pub(super) mean_stall_gap_ns: Option<u64>,
     /// Mean time between reductions of the packet size on a path; `None`: no reductions.
     pub(super) mean_path_gap_ns: Option<u64>,
-    /// Mean time between moments at which a host starts many calls at once, and the number of calls; `None`:
-    /// this never happens.
+    /// Mean time between bursts in which a host starts many calls at once, and the number of calls in a
+    /// burst; `None`: there are no bursts.
     pub(super) mean_peak_gap_ns: Option<u64>,
     pub(super) peak_calls: u32,
     pub(super) max_stall_ns: u64,
@@ -94,21 +94,21 @@ pub(super) struct Plan {
     pub(super) client_ports: usize,
     /// A host whose server accepts requests and never answers.
     pub(super) mute: Option<usize>,
-    /// The attack of the hostile peer. Without other faults, it must hardly affect the honest hosts.
+    /// The attack of the hostile peer. Without other faults, the attack must hardly affect the honest hosts.
     pub(super) hostile: Option<Hostile>,
     pub(super) adversity: Adversity,
 }
 
 impl Plan {
-    /// Whether these settings and clocks allow a request to run twice in one incarnation of a server.
+    /// Returns whether these settings and clocks allow a request to run twice in one incarnation of a server.
     pub(super) fn may_run_again(&self) -> bool {
         let forgets = |config: &Config| config.finished_policy == FinishedPolicy::ForgetOldest;
         let hosts = &self.network.host_protocols;
         hosts.iter().any(forgets) || forgets(&self.network.protocol) || self.clocks == Clocks::Leap
     }
 
-    /// Returns the maximum time until a call ends after the last fault and the last new call; `None`: as long
-    /// as its server takes.
+    /// Returns the maximum time between the last fault or new call and the end of every call; `None`: a call
+    /// may take as long as its server does.
     pub(super) fn call_bound_ns(&self) -> Option<u64> {
         let config = &self.network.protocol;
         // A clock may step forward at the end of the longest stall, and the turmoil's queues drain within
@@ -126,7 +126,7 @@ pub(super) fn pick<T: Copy>(rng: &mut Pcg64, values: &[T]) -> T {
     *values.choose(rng).expect("there are values")
 }
 
-/// Returns one of the times, or `None`, which is four times as likely as each.
+/// Returns `None` or one of the two times; always `None` without a storm.
 fn sometimes(rng: &mut Pcg64, weather: Weather, values: [u64; 2]) -> Option<u64> {
     let chosen = pick(rng, &[None, None, Some(values[0]), Some(values[1])]);
     chosen.filter(|_| weather == Weather::Storm)
@@ -155,12 +155,11 @@ pub(super) fn plan(seed: u64, options: SwarmOptions) -> Plan {
     if weather != Weather::Storm {
         network.link.queue_bytes = 1 << 30;
     } else if rng.random_range(0..8) == 0 {
-        // If the queue is shorter than about eight packets, the answer to one packet never arrives
-        // completely.
+        // If the queue is shorter than about eight packets, not all packets of an answer ever arrive.
         network.receive_queue_packets = pick(rng, &[8, 30, 200]);
     }
-    // A refused request is sent again and again as a whole, so a few of them account for all packets of a
-    // run.
+    // A refused request is retransmitted as a whole again and again. A few such requests would account for
+    // all packets of a run.
     let refuses = |config: &Config| config.max_finished_blocks < 100 || config.max_rpcs < 100;
     let slow = refuses(&network.protocol) || network.host_protocols.iter().any(refuses);
     let gaps = if max_message > 1_000_000 { [4 * MS, 8 * MS, 16 * MS] } else { [500 * US, 2 * MS, 8 * MS] };
@@ -176,8 +175,8 @@ pub(super) fn plan(seed: u64, options: SwarmOptions) -> Plan {
         for config in network.host_protocols.iter_mut().chain([&mut network.protocol]) {
             config.max_rpcs = config.max_rpcs.min(512);
             config.max_finished_blocks = config.max_finished_blocks.min(256);
-            // A host remembers the hostile peer as long as the peer's IDs, which must not take the place of
-            // an honest peer.
+            // A host remembers the hostile peer for as long as it remembers the peer's IDs. The hostile peer
+            // must not take the place of an honest peer.
             config.max_peers = config.max_peers.max(8);
         }
     }
@@ -215,8 +214,8 @@ pub(super) fn plan(seed: u64, options: SwarmOptions) -> Plan {
     }
 }
 
-/// Decides on a hostile peer. One run in four has one, and one in two of the runs without other faults, where
-/// its effect is visible.
+/// Decides whether the run has a hostile peer. One run in four has one. Of the runs without other faults, in
+/// which its effect is visible, one in two has one.
 fn hostile(rng: &mut Pcg64, weather: Weather) -> Option<Hostile> {
     let has_one = match weather {
         Weather::Fair => rng.random(),
@@ -263,7 +262,7 @@ fn faults(rng: &mut Pcg64, weather: Weather, options: SwarmOptions) -> FaultProf
     }
 }
 
-/// Chooses the protocol configuration of all hosts, or of each.
+/// Chooses one protocol configuration for all hosts, or one for each.
 fn settings(
     rng: &mut Pcg64,
     network: &NetworkConfig,
@@ -281,9 +280,9 @@ fn settings(
         config
     };
     let common = protocol(rng, network.link.rate_bps, max_message);
-    // The lifetime must exceed the longest delay in the network plus that of a stalled host and of a fast
-    // clock. Otherwise duplicates cannot be recognised. It is the same on all hosts, as in a network under
-    // one administration.
+    // The lifetime must exceed the longest delay in the network plus the delays of a stalled host and of a
+    // fast clock. Otherwise duplicates cannot be recognised. It is the same on all hosts, as in a network
+    // under one administration.
     let lifetime_ns = pick(rng, &[30 * SEC, 60 * SEC]);
     let incarnation = pick(rng, &[0, wall_ms, wall_ms, wall_ms]);
     // If no peer may give up on another, clients wait for answers that never come.
@@ -341,7 +340,7 @@ fn protocol(rng: &mut Pcg64, rate_bps: u64, max_message: u32) -> Config {
     }
 }
 
-/// Sometimes tightens one limit, usually only one, so that its effect is visible.
+/// Sometimes tightens limits, usually only one, so that its effect is visible.
 fn tighten_limits(rng: &mut Pcg64, config: &mut Config) {
     for _ in 0..pick(rng, &[1, 1, 1, 4]) {
         tighten_one(rng, config);

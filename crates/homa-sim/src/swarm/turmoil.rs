@@ -14,7 +14,7 @@ use crate::fault::PathLimit;
 use crate::network::Network;
 use crate::payload::random_numbers;
 
-/// Two days, which is further ahead than any timer is armed.
+/// Two days: further ahead than the deadline of any timer.
 const LEAP_NS: i64 = 2 * 86_400 * SEC as i64;
 /// Maximum lead of a clock if finished IDs must be remembered: 30 s minus the longest delay (5 s), stall (4
 /// s) and queue.
@@ -102,7 +102,7 @@ pub(super) fn turmoil(network: &mut Network<Anything>, plan: &Plan) -> Mishaps {
     turmoil.counts
 }
 
-/// The senders of packets that are not honest hosts.
+/// Senders other than the honest hosts.
 struct Attackers {
     hostile: Option<HostilePeer>,
     forger: Option<Forger>,

@@ -1,8 +1,8 @@
 //! RAMCloud's BasicTransport: receivers send grants, and there are no priorities.
 //!
-//! A sender sends the bytes of one round trip without a grant. A receiver keeps one round trip granted for
-//! every message that it receives, without a limit on the number of messages. When fewer packets are granted
-//! and outstanding, it grants up to a round trip plus a few packets, which saves grants. After a timeout a
+//! A sender sends the bytes of one round trip without a grant. A receiver keeps one round trip of packets
+//! granted for every message that it receives, without a limit on the number of messages. When fewer granted
+//! packets are outstanding, it grants a round trip plus a few packets, which saves grants. After a timeout a
 //! receiver requests missing packets, and a sender that got no reply sends its first packet again.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -30,7 +30,7 @@ pub struct BasicConfig {
     /// Packets per round trip, at least 1: the number sent without a grant, and the minimum number of granted
     /// packets.
     pub round_trip: u32,
-    /// Additional packets of a grant.
+    /// Number of packets that a grant adds to the round trip.
     pub increment: u32,
     /// Order in which a sender sends messages.
     pub order: SenderOrder,
@@ -99,8 +99,8 @@ struct Outgoing {
 }
 
 impl Outgoing {
-    /// Returns the bytes to be sent for the first time or again, counted as full packets unless the message
-    /// has only one.
+    /// Returns the bytes to be sent for the first time or retransmitted, counted as full packets unless the
+    /// message has only one packet.
     fn remaining(&self, payload: u32) -> u64 {
         let unsent = u64::from(self.length).saturating_sub(u64::from(self.next) * u64::from(payload));
         unsent + self.again.len() as u64 * u64::from(payload.min(self.length))

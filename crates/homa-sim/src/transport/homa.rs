@@ -44,7 +44,7 @@ impl Body for HomaBody {
     }
 }
 
-/// Marks a request, in `a` of [`EventKind::AppSend`] and [`EventKind::AppReceive`].
+/// Value that marks a request, in `a` of [`EventKind::AppSend`] and [`EventKind::AppReceive`].
 const REQUEST: u32 = 0;
 const RESPONSE: u32 = 1;
 
@@ -57,7 +57,7 @@ pub struct Homa {
     exchange: Exchange,
     /// Whether application threads answer requests. Otherwise requests are answered immediately.
     has_threads: bool,
-    /// The cluster's message of each RPC, by slot: of outgoing messages, and of incoming messages.
+    /// The cluster's outgoing message of each RPC, and below it the incoming message, by RPC slot.
     outgoing: Vec<u32>,
     incoming: Vec<u32>,
     /// Identifiers of each RPC and its peer in traces, by slot, for events after the RPC has ended.

@@ -17,10 +17,9 @@ use crate::topology::Spread;
 pub trait Transport: Sized {
     /// Name on the command line.
     const NAME: &'static str;
-    /// Whether the transport runs RPCs itself if a cluster has them
-    /// ([`Exchange::Echo`](crate::Exchange::Echo)). It then answers each message itself, and [`Ctx::deliver`]
-    /// reports that the answer is complete at the client. For other transports, the harness starts the answer
-    /// as a separate message.
+    /// Whether the transport itself runs the RPCs of a cluster ([`Exchange::Echo`](crate::Exchange::Echo)).
+    /// If so, it answers each message, and [`Ctx::deliver`] reports that the answer is complete at the
+    /// client. For other transports, the harness starts the answer as a separate message.
     const RUNS_RPCS: bool = false;
     /// Contents of a packet.
     type Body: Body;
@@ -76,14 +75,14 @@ pub trait Transport: Sized {
     /// harness reports this without a packet.
     fn delivered(&mut self, ctx: &mut Ctx<'_>, message: u32);
 
-    /// Whether some message to this host waits only for a grant from this host.
+    /// Returns whether some message to this host waits only for a grant from this host.
     fn withholds(&self, now: Time) -> bool {
         let _ = now;
         false
     }
 
-    /// Stops the transport's time trace, if it has one. If this host started the message that is the reason,
-    /// `token` is that message's token.
+    /// Stops the transport's time trace, if it has one. If the message that caused the stop started at this
+    /// host, `token` is its token.
     fn freeze_trace(&mut self, now: Time, token: Option<u64>) {
         let _ = (now, token);
     }
@@ -103,7 +102,7 @@ pub trait Transport: Sized {
 /// The environment of a transport.
 #[derive(Debug)]
 pub struct Ctx<'a> {
-    /// The time.
+    /// Current time.
     pub now: Time,
     /// Index of this host.
     pub host: u32,
@@ -116,8 +115,8 @@ impl Ctx<'_> {
         self.messages.get(number)
     }
 
-    /// Returns the message with this number that started at `started`; `None`: it has already arrived, and
-    /// its packet came late.
+    /// Returns the message with this number that started at `started`; `None`: the message has already
+    /// arrived, and this packet of it is late.
     pub fn under_way(&self, number: u32, started: Time) -> Option<Message> {
         self.messages.under_way(number, started)
     }

@@ -13,10 +13,11 @@
 //!   messages to any host, except for the nanoseconds by which messages of different lengths and distances
 //!   differ on their way to that link. The bound may be far below what is possible, because a host may send
 //!   to many others at the same time.
-//! - With it on, the default, the schedule would be possible if packets could be divided. It is the ideal of
-//!   published comparisons. No message is ever delayed by a longer one, so a transport can beat the oracle
-//!   for one size only by preferring that size to shorter messages. For the mean over all messages it is not
-//!   a strict bound, since the best choice of pairs is not always the greedy one.
+//! - With [`OracleConfig::uplinks`] on, which is the default, the schedule would be possible if packets could
+//!   be divided. It is the ideal of published comparisons. No message is ever delayed by a longer one, so a
+//!   transport can beat the oracle for one size only by preferring that size to shorter messages. For the
+//!   mean over all messages it is not a strict bound, since the best choice of pairs is not always the greedy
+//!   one.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +38,7 @@ impl Default for OracleConfig {
 #[derive(Debug, Default)]
 struct End {
     serves: Option<u32>,
-    /// If the end is idle, the time since when.
+    /// If the end is idle, the time at which it became idle.
     free_ps: u64,
     /// Waiting messages by key.
     waiting: BTreeSet<(u64, u64, u32)>,
@@ -122,7 +123,7 @@ impl Schedule {
         None
     }
 
-    /// Returns whether a host receives nothing, and whether a message for it is waiting.
+    /// Returns whether a host is receiving nothing, and whether a message for it is waiting.
     pub(crate) fn state(&self, host: usize) -> (bool, bool) {
         (self.ends[host].serves.is_none(), !self.ends[host].waiting.is_empty())
     }
@@ -148,7 +149,7 @@ impl Schedule {
         (fluid.needs_ps.saturating_sub(done_ps), fluid.sequence, message)
     }
 
-    /// Whether a waiting message precedes the messages that its two ends are serving.
+    /// Returns whether a waiting message precedes the messages that its two ends are serving.
     fn has_precedence(&self, message: u32, now_ps: u64) -> bool {
         let key = self.key(message, now_ps);
         self.ends_of(message)
@@ -189,9 +190,9 @@ impl Schedule {
         }
     }
 
-    /// Assigns to each vacant end its first message that precedes the messages being served, until no waiting
-    /// message precedes any. All ends agree on the order of any two messages, so this terminates, with the
-    /// same pairs for any order of the ends.
+    /// Assigns each vacant end the first of its messages that precedes the messages being served, until there
+    /// is no such message. All ends agree on the order of any two messages. The function therefore
+    /// terminates, and the resulting pairs do not depend on the order of the ends.
     fn assign_vacant_ends(&mut self, now_ps: u64) {
         while let Some(end) = self.vacant.pop() {
             let winner =
@@ -212,8 +213,8 @@ mod tests {
 
     const HOSTS: usize = 6;
 
-    /// Reference result computed directly from the definition: all messages considered in the order of their
-    /// remaining link time.
+    /// Returns the reference result, computed directly from the definition: all messages are considered in
+    /// the order of their remaining link time.
     fn served_by_definition(schedule: &Schedule, open: &[u32], now_ps: u64) -> Vec<u32> {
         let mut keys: Vec<_> = open.iter().map(|&message| schedule.key(message, now_ps)).collect();
         keys.sort_unstable();

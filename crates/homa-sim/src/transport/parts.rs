@@ -100,7 +100,7 @@ impl<T> Slots<T> {
     }
 }
 
-/// Alarms by ID, one for each ID.
+/// Alarms, at most one per ID.
 #[derive(Debug, Default)]
 pub(super) struct Alarms {
     order: BTreeSet<(Time, u32)>,
@@ -135,7 +135,7 @@ pub(super) struct Ranks {
 }
 
 impl Ranks {
-    /// Changes the rank of `number`; `None`: not in the set.
+    /// Changes the rank of `number`; `None` removes it from the set.
     pub(super) fn set(&mut self, number: u32, at: &mut Option<u64>, to: Option<u64>) {
         if *at != to {
             if let Some(before) = *at {

@@ -1,12 +1,12 @@
-//! pFabric (SIGCOMM 2013): switches with short queues that send the packet of the shortest remaining message
-//! first and drop that of the longest, and simple senders.
+//! pFabric (SIGCOMM 2013): switches with short queues, and simple senders. A switch sends the packet of the
+//! shortest remaining message first, and drops the packet of the longest.
 //!
 //! A sender starts with a window of the network's bandwidth-delay product and detects losses only by a short
 //! timeout. A timeout halves the threshold up to which the window doubles, and resets the window to one
 //! packet. After several timeouts in a row, the sender probes the path with a packet without payload. Every
-//! packet is acknowledged by one with the highest rank, except the packet that completes a message, because
-//! the harness notifies the sender, as for every message transport. In W2, where most messages are one
-//! packet, those acknowledgements would be a sixth of all bytes.
+//! packet is acknowledged by a packet with the highest rank. The exception is the packet that completes a
+//! message: there, the harness notifies the sender, as for every message transport. In W2, where most
+//! messages are one packet, those acknowledgements would be a sixth of all bytes.
 
 use std::collections::VecDeque;
 
@@ -39,8 +39,8 @@ impl PfabricConfig {
     /// which are 45 us at 10 Gbit/s.
     ///
     /// 12 packets are 1.5 times the bandwidth-delay product of the network of [`ClusterConfig::sigcomm18`].
-    /// With 7 packets there, messages of two to a hundred packets take a tenth longer, since every time a
-    /// packet is queued the window closes.
+    /// With 7 packets there, messages of two to a hundred packets take a tenth longer, because the window
+    /// closes whenever a packet is queued.
     pub fn for_cluster(cluster: &ClusterConfig) -> PfabricConfig {
         let packet = cluster.framing.payload + cluster.framing.header + cluster.link.overhead_bytes;
         let window = cluster.rtt_bytes().div_ceil(packet).max(12);

@@ -6,7 +6,7 @@
 //! earlier messages, as in an RPC system over TCP. Data that arrives out of order waits for the missing
 //! packets. No packet carries data of two messages. The connections of a host take turns at its network card.
 //!
-//! Every packet is acknowledged at once. The acknowledgement contains the end of the contiguous data, the
+//! Every packet is acknowledged immediately. The acknowledgement contains the end of the contiguous data, the
 //! contiguous range around the packet, and the packet's send time. A packet counts as lost when three later
 //! packets have been acknowledged (RFC 6675). A retransmitted packet counts as lost only by timeout (RFC
 //! 6298). There are no tail loss probes, no time-based loss detection, and no handshakes.
@@ -50,30 +50,30 @@ pub struct TcpConfig {
     pub min_timeout_ns: u64,
     /// Whether a connection that was idle for a timeout restarts with the initial window (RFC 5681).
     pub restarts_when_idle: bool,
-    /// Size of each port's queue in bytes, with overhead; `None`: the cluster's setting.
+    /// Size of each port's queue in bytes, including overhead; `None`: the cluster's setting.
     pub port_bytes: Option<u64>,
-    /// Queue length in bytes before a host's link above which packets are marked.
+    /// Length in bytes of the queue of a host's downlink above which packets are marked.
     pub mark_above_bytes: Option<u64>,
 }
 
-/// Link rate that published thresholds refer to.
+/// Link rate to which published thresholds refer.
 const TEN_GBPS: u64 = 10_000_000_000;
-/// Queue of a 10 Gbit/s port in full packets, as the pFabric paper used for TCP and DCTCP.
+/// Queue of a 10 Gbit/s port in full packets, from the pFabric paper's settings for TCP and DCTCP.
 const PORT_PACKETS: u64 = 150;
 /// Marking threshold of a 10 Gbit/s port in full packets, from the DCTCP paper.
 const MARK_PACKETS: u64 = 65;
 
 impl TcpConfig {
-    /// Returns settings for TCP with CUBIC and one connection per message, as in published simulations. They
-    /// are Linux's except for the minimum timeout. Linux's 200 ms would dominate message times in a
-    /// datacentre, and experiments since the DCTCP paper use 10 ms.
+    /// Returns settings for TCP with CUBIC and one connection per message, as in published simulations.
+    /// Except for the minimum timeout, the settings are Linux's. Linux's 200 ms would dominate message times
+    /// in a datacentre, and experiments since the DCTCP paper use 10 ms.
     ///
-    /// With one lasting connection per pair, short messages would wait behind long ones of the same pair,
-    /// whatever the congestion.
+    /// With one lasting connection per pair, short messages would wait behind long ones of the same pair even
+    /// without congestion.
     ///
     /// The window is at most about 6 MB, Linux's largest receive buffer. If the ports of a cluster have
-    /// separate buffers, they hold at most 150 packets at 10 Gbit/s, and proportionally at other rates: TCP
-    /// fills any buffer, and an unlimited one would be a queue of seconds.
+    /// separate buffers, they hold at most 150 packets at 10 Gbit/s, and a proportional number at other
+    /// rates. TCP fills any buffer, so an unlimited buffer would add seconds of queueing delay.
     pub fn for_cluster(cluster: &ClusterConfig) -> TcpConfig {
         let own_buffers = cluster.switch.buffer == Buffer::PerPort;
         let port_bytes = cluster.link.queue_bytes.min(scaled_packets(cluster, PORT_PACKETS));
@@ -88,8 +88,9 @@ impl TcpConfig {
         }
     }
 
-    /// Returns settings for DCTCP: those of [`TcpConfig::for_cluster`] with the cluster's marking threshold
-    /// or, if it has none, 65 full packets at 10 Gbit/s and proportionally at other rates.
+    /// Returns settings for DCTCP: those of [`TcpConfig::for_cluster`] with the cluster's marking threshold.
+    /// If the cluster has none, the threshold is 65 full packets at 10 Gbit/s, and proportional at other
+    /// rates.
     pub fn dctcp(cluster: &ClusterConfig) -> TcpConfig {
         let default = scaled_packets(cluster, MARK_PACKETS);
         let mark_above_bytes = Some(cluster.switch.mark_above_bytes.unwrap_or(default));
@@ -104,10 +105,10 @@ fn scaled_packets(cluster: &ClusterConfig, packets: u64) -> u64 {
     (bytes / u128::from(TEN_GBPS)) as u64
 }
 
-/// What an acknowledgement reports.
+/// The contents of an acknowledgement.
 #[derive(Clone, Copy, Debug)]
 pub struct Acked {
-    /// The time.
+    /// Current time.
     pub now: Time,
     /// Number of newly acknowledged packets.
     pub packets: u32,
@@ -135,7 +136,7 @@ pub trait Congestion: Sized {
     /// Returns the window in packets.
     fn window(&self) -> f64;
 
-    /// Whether the connection is in slow start.
+    /// Returns whether the connection is in slow start.
     fn is_doubling(&self) -> bool;
 
     /// Handles an acknowledgement.
@@ -157,7 +158,7 @@ pub struct StreamBody {
     is_ack: bool,
     /// Index of the sender's connection to the receiver.
     connection: u32,
-    /// The message that owns the connection, and its start; `None`: a lasting connection.
+    /// The message that owns the connection, and the message's start; `None` for a lasting connection.
     owner: Option<(u32, Time)>,
     /// Index of the packet; in an acknowledgement, the exclusive end of the contiguous data.
     sequence: u64,
@@ -175,7 +176,7 @@ impl Body for StreamBody {
     }
 }
 
-/// State of a packet from the first unacknowledged one on.
+/// State of a packet at or after the first unacknowledged one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Sent,
@@ -217,13 +218,13 @@ struct Sender<C> {
     last_sent: Time,
     alarm: Time,
     is_ready: bool,
-    /// The message that owns the connection, and its start; `None`: a lasting connection.
+    /// The message that owns the connection, and the message's start; `None` for a lasting connection.
     owner: Option<(u32, Time)>,
-    /// Whether the message has arrived while the connection was still queued for its turn.
+    /// Whether the message arrived while the connection was still queued for its turn.
     is_closed: bool,
 }
 
-/// Number of later acknowledged packets at which a packet counts as lost.
+/// A packet counts as lost when this many later packets have been acknowledged.
 const DUPLICATES: u64 = 3;
 /// Maximum number of times the timeout doubles.
 const MAX_BACKOFF: u32 = 6;
@@ -317,7 +318,7 @@ impl<C: Congestion> Sender<C> {
         packets
     }
 
-    /// Whether all queued data is acknowledged.
+    /// Returns whether all queued data is acknowledged.
     fn is_sent_whole(&self) -> bool {
         !self.queue.is_empty() && self.first == self.end
     }
@@ -372,7 +373,7 @@ struct Receiver {
 }
 
 impl Receiver {
-    /// Records a packet. Returns the range around the packet if that is beyond the contiguous part.
+    /// Records a packet. Returns the range around the packet if that range is beyond the contiguous data.
     fn take(&mut self, sequence: u64) -> (u64, u64) {
         if sequence < self.whole {
             return (0, 0);
@@ -585,7 +586,8 @@ impl<C: Congestion> Transport for Stream<C> {
     type Body = StreamBody;
     type Config = TcpConfig;
 
-    /// One queue per port, and one path per connection, since reordered packets would count as lost.
+    /// Returns switches with one queue per port, and with one path per connection, since reordered packets
+    /// would count as lost.
     fn switch(config: &TcpConfig, cluster: &ClusterConfig) -> SwitchConfig {
         SwitchConfig {
             discipline: Discipline::Fifo,
@@ -687,7 +689,7 @@ impl<C: Congestion> Transport for Stream<C> {
         Some(PacketInfo { flow: flow(ctx.host, to, connection), ..info })
     }
 
-    /// Does nothing: connections are notified by their acknowledgements.
+    /// Does nothing: acknowledgements already report delivery to the connection.
     fn delivered(&mut self, _ctx: &mut Ctx<'_>, _message: u32) {}
 
     fn counters(&self, count: &mut dyn FnMut(&str, u64)) {

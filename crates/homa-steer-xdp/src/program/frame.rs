@@ -13,7 +13,8 @@ use homa_steer::{PolicyName, Reason};
 
 use crate::config::SteerConfig;
 
-/// Maximum number of VLAN tags that are skipped: one of a network, and one of the provider around it.
+/// Maximum number of VLAN tags that are skipped: the network's own tag, and the provider's tag in front of
+/// it.
 const MOST_TAGS: usize = 2;
 /// Offset of the RPC ID in a Homa packet, eight bytes in network order.
 const RPC_ID: i16 = 20;
@@ -209,7 +210,7 @@ fn mix(program: &mut Assembler, word: Register) {
     fold(program, WORD_SHIFT);
 }
 
-/// `R3 ^= R3 >> bits`. Overwrites R2.
+/// Appends `R3 ^= R3 >> bits`, which overwrites R2.
 fn fold(program: &mut Assembler, bits: u32) {
     program.copy(R2, R3);
     program.shift_right(R2, bits);

@@ -37,7 +37,7 @@ fn pass(helper: Option<u32>) -> Vec<homa_bpf::assembler::Instruction> {
 fn what_a_decision_costs() {
     let frame = any_frame(&mut Pcg64Mcg::seed_from_u64(1));
     let time = |program: std::os::fd::BorrowedFd<'_>| {
-        // The minimum of several runs is the undisturbed one.
+        // The fastest of several runs is the least disturbed one.
         (0..5).map(|_| test_run_times(program, &frame.bytes, 1_000_000).unwrap().1).min().unwrap()
     };
     for (what, helper) in CLOCKS {

@@ -1,5 +1,5 @@
-//! The effect on a program's map of two cores that run the program concurrently, compared with consecutive
-//! runs.
+//! What happens to a program's map when two cores run the program concurrently, compared with runs one after
+//! the other.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::AtomicUsize;
@@ -23,13 +23,13 @@ enum RunOrder {
     AtOnce,
 }
 
-/// Pins the calling thread to one core. Returns whether that is possible.
+/// Pins the calling thread to one core. Returns whether this succeeded.
 fn stay_on(core: usize) -> bool {
     // SAFETY: the set consists of bits, for which zero bytes are valid.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     // SAFETY: the core's number is less than the number of bits of the set.
     unsafe { libc::CPU_SET(core, &mut set) };
-    // SAFETY: the length is that of `set`, which lives through the call.
+    // SAFETY: the length is that of `set`, which outlives the call.
     unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) == 0 }
 }
 

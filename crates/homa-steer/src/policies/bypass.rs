@@ -1,18 +1,18 @@
-//! Runs a packet to completion where it arrived if that is faster than handing it over. Another policy
-//! decides on the rest.
+//! Leaves a packet on the core where it arrived if processing it there is faster than handing it over.
+//! Another policy decides about all other packets.
 
 use crate::cores::Core;
 use crate::load::Loads;
 use crate::packet::{Packet, PacketKind};
 use crate::policy::{Choice, Policy, Reason};
 
-/// Packets that stay on the core where they arrived.
+/// Which packets stay on the core where they arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BypassRules {
     /// Packets that arrived alone, which shows that the core is not busy.
     pub lone: bool,
-    /// Packets of messages up to this many bytes; 0: none. The default is the payload of one packet at an MTU
-    /// of 1500.
+    /// Packets of messages of up to this many bytes; 0 means none. The default is the payload of one packet
+    /// at an MTU of 1500.
     pub short_bytes: u32,
     /// Grants, since a sender waits for each one.
     pub grants: bool,
@@ -44,7 +44,7 @@ pub struct Bypass {
 }
 
 impl Bypass {
-    /// Makes a policy that applies these rules, and uses `otherwise` for the remaining packets.
+    /// Creates a policy that applies these rules, and uses `otherwise` for the remaining packets.
     #[must_use]
     pub fn new(rules: BypassRules, otherwise: Box<dyn Policy>) -> Bypass {
         Bypass { rules, otherwise }

@@ -7,9 +7,9 @@ use crate::load::{Loads, is_recent};
 use crate::packet::Packet;
 use crate::policy::{Choice, Policy, Reason};
 
-/// The policy `gen2` of [`POLICIES`](crate::POLICIES). A core that received recently is about to be
-/// interrupted by further packets. If all nearby cores received recently, the least recently used one still
-/// gets the batch, which has nowhere better to wait.
+/// The policy `gen2` of [`POLICIES`](crate::POLICIES). A core that received packets recently is likely to be
+/// interrupted by more packets soon. If all nearby cores received recently, the least recently used core
+/// still gets the batch, since there is no better core.
 #[derive(Clone, Debug)]
 pub struct Gen2 {
     cores: Cores,
@@ -19,8 +19,8 @@ pub struct Gen2 {
 }
 
 impl Gen2 {
-    /// Selects from these cores. A batch goes to one of the `neighbours` cores after the core of arrival,
-    /// preferably one that has taken no packets from a device for `receive_busy_ns`.
+    /// Creates a policy that selects from these cores. A batch goes to one of the `neighbours` cores after
+    /// the core of arrival, preferably one that has taken no packets from a device for `receive_busy_ns`.
     #[must_use]
     pub fn new(cores: Cores, neighbours: usize, receive_busy_ns: u64) -> Gen2 {
         Gen2 { cores, neighbours, receive_busy_ns, last: LastBatch::new() }

@@ -1,4 +1,4 @@
-//! The third generation of Linux Homa's steering: each receiving core has processing cores of its own.
+//! The third generation of Linux Homa's steering: each receiving core has its own processing cores.
 
 use crate::batch::LastBatch;
 use crate::cores::{Core, Cores};
@@ -20,8 +20,8 @@ struct Group {
     last: usize,
 }
 
-/// The policy `gen3` of [`POLICIES`](crate::POLICIES). No two receiving cores disturb each other's
-/// processing. The core in use in a group is warm, and stays in use while it keeps up.
+/// The policy `gen3` of [`POLICIES`](crate::POLICIES). Receiving cores do not disturb each other's
+/// processing. The processing core in use in a group is warm, and stays in use while it keeps up.
 #[derive(Clone, Debug)]
 pub struct Gen3 {
     groups: Vec<Group>,
@@ -31,9 +31,9 @@ pub struct Gen3 {
 }
 
 impl Gen3 {
-    /// Selects from these cores; the first of every four receives. A core counts as busy with an application
-    /// for `application_busy_ns` after an application thread last ran there. A core keeps up if at most
-    /// `keeps_up_packets` packets are queued there.
+    /// Creates a policy that selects from these cores, of which the first of every four receives. A core
+    /// counts as busy with an application for `application_busy_ns` after an application thread last ran on
+    /// it. A core keeps up if at most `keeps_up_packets` packets are queued on it.
     #[must_use]
     pub fn new(cores: &Cores, application_busy_ns: u64, keeps_up_packets: u32) -> Gen3 {
         let mut groups: Vec<Group> = Vec::new();
@@ -55,7 +55,7 @@ impl Gen3 {
         self.groups.iter().map(|group| group.receive)
     }
 
-    /// Returns the group of a core. Packets that arrive on a core without a group are divided among all
+    /// Returns the group of a core. If the core has no group, packets that arrive on it are divided among all
     /// groups.
     fn group(&self, arrival: Core) -> usize {
         let of = |group: &Group| group.receive == arrival || group.processing.contains(&arrival);

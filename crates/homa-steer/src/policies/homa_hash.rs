@@ -7,8 +7,8 @@ use crate::packet::Packet;
 use crate::policies::rss_hash::RssHash;
 use crate::policy::{Choice, Policy, Reason};
 
-/// The policy `homa-hash` of [`POLICIES`](crate::POLICIES). For a hash of addresses only, all Homa traffic
-/// between two hosts is one flow, and a single core would process it all.
+/// The policy `homa-hash` of [`POLICIES`](crate::POLICIES). With a hash of addresses alone, all Homa traffic
+/// between two hosts would be one flow, which a single core would process.
 #[derive(Clone, Debug)]
 pub struct HomaHash {
     by_hash: RssHash,
@@ -16,7 +16,7 @@ pub struct HomaHash {
 }
 
 impl HomaHash {
-    /// Selects from these cores.
+    /// Creates a policy that selects from these cores.
     #[must_use]
     pub fn new(cores: Cores, seed: u32) -> HomaHash {
         HomaHash { by_hash: RssHash::new(cores), seed }

@@ -7,8 +7,8 @@ use crate::packet::Packet;
 use crate::policies::rss_hash::RssHash;
 use crate::policy::{Choice, Policy, Reason};
 
-/// The policy `idle` of [`POLICIES`](crate::POLICIES). Its gain is reduced by the cost of waking an idle
-/// core.
+/// The policy `idle` of [`POLICIES`](crate::POLICIES). The cost of waking an idle core reduces the policy's
+/// gain.
 #[derive(Clone, Debug)]
 pub struct Idle {
     cores: Cores,
@@ -17,7 +17,7 @@ pub struct Idle {
 }
 
 impl Idle {
-    /// Selects from these cores.
+    /// Creates a policy that selects from these cores.
     #[must_use]
     pub fn new(cores: Cores) -> Idle {
         Idle { by_hash: RssHash::new(cores.clone()), cores, last: LastBatch::new() }

@@ -1,5 +1,5 @@
-//! Steers to the core with the least work. This is the optimum for comparisons, since in practice knowing all
-//! loads is not free.
+//! Steers to the core with the least work. It is the optimum with which other policies are compared: in
+//! practice, knowing all loads is not free.
 
 use crate::batch::LastBatch;
 use crate::cores::Cores;
@@ -15,7 +15,7 @@ pub struct LeastLoaded {
 }
 
 impl LeastLoaded {
-    /// Selects from these cores.
+    /// Creates a policy that selects from these cores.
     #[must_use]
     pub fn new(cores: Cores) -> LeastLoaded {
         LeastLoaded { cores, last: LastBatch::new() }

@@ -16,8 +16,8 @@ pub struct NoTasks {
 }
 
 impl NoTasks {
-    /// Selects from these cores. A core counts as running applications for `application_busy_ns` after an
-    /// application thread last ran there.
+    /// Creates a policy that selects from these cores. A core counts as running applications for
+    /// `application_busy_ns` after an application thread last ran on it.
     #[must_use]
     pub fn new(cores: Cores, application_busy_ns: u64) -> NoTasks {
         NoTasks { cores, application_busy_ns, last: LastBatch::new() }

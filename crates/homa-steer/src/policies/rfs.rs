@@ -11,13 +11,13 @@ use crate::policy::{Choice, Policy, Reason};
 struct Entry {
     /// Core of the thread that last read from the flow.
     consumer: Option<Core>,
-    /// Destination of the flow's last packet, and what that core's count of processed packets will be when it
-    /// has processed the packet.
+    /// Destination of the flow's last packet, and the value that this core's count of processed packets will
+    /// have once the packet has been processed.
     last: Option<(Core, u64)>,
 }
 
 /// The policy `rfs` of [`POLICIES`](crate::POLICIES). A flow follows its thread to another core only after
-/// the previous core has processed all of the flow's packets, so that they stay in order.
+/// the previous core has processed all of the flow's packets, so that the packets stay in order.
 #[derive(Clone, Debug)]
 pub struct Rfs {
     cores: Cores,
@@ -26,7 +26,7 @@ pub struct Rfs {
 }
 
 impl Rfs {
-    /// Selects from these cores, with `entries` entries for flows, a power of two.
+    /// Creates a policy that selects from these cores and has `entries` entries for flows, a power of two.
     #[must_use]
     pub fn new(cores: Cores, entries: usize) -> Rfs {
         let entries = vec![Entry::default(); entries.next_power_of_two()];

@@ -7,14 +7,14 @@ use crate::packet::Packet;
 use crate::policy::{Choice, Policy, Reason};
 
 /// The policy `rss-hash` of [`POLICIES`](crate::POLICIES). A flow never changes its core, and two flows may
-/// share a core while other cores have none.
+/// share a core while other cores have no flow.
 #[derive(Clone, Debug)]
 pub struct RssHash {
     cores: Cores,
 }
 
 impl RssHash {
-    /// Selects from these cores.
+    /// Creates a policy that selects from these cores.
     #[must_use]
     pub fn new(cores: Cores) -> RssHash {
         RssHash { cores }

@@ -1,4 +1,4 @@
-//! Gives each of a few flows a core of its own, by the algorithm of the "sparse connection" patch for RPS.
+//! Gives each of a few flows its own core, using the algorithm of the "sparse connection" patch for RPS.
 
 use crate::cores::Cores;
 use crate::error::SteerError;
@@ -13,22 +13,22 @@ pub const MAX_LEVELS: u32 = 5;
 /// Age in nanoseconds beyond which a slot counts as free.
 pub const ACTIVE_NS: u64 = 1_000_000_000;
 
-/// Stands for "never": a time in the future, which counts as long ago.
+/// Means "never". It is a time in the future, which counts as expired.
 pub const NEVER: u64 = u64::MAX;
 
 /// A flow that has a core.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// Device index; 0: the slot was never used.
+    /// Device index; 0 if the slot was never used.
     device: u32,
     hash: u32,
     /// When the flow's last packet arrived.
     seen_ns: u64,
 }
 
-/// The policy `sparse` of [`POLICIES`](crate::POLICIES). Every core has a slot at each level. A search goes
-/// level by level, and within a level from the last core to the first. Flows are thus spread over all cores
-/// before one core gets a second flow.
+/// The policy `sparse` of [`POLICIES`](crate::POLICIES). Every core has a slot at each level. A search
+/// proceeds level by level, and within a level from the last core to the first. Flows are thus spread over
+/// all cores before one core gets a second flow.
 ///
 /// A new flow gets a slot only if no packet has been steered by its hash for a second. If there are more
 /// flows than slots, all new flows are steered by their hashes, and no flow is moved back and forth.
@@ -36,20 +36,20 @@ struct Slot {
 pub struct Sparse {
     cores: Cores,
     by_hash: RssHash,
-    /// The slots level by level, and within a level in the order of the cores.
+    /// The slots, level by level, and within each level in the order of the cores.
     slots: Vec<Slot>,
     /// When a packet was last steered by its flow's hash.
     hash_used_ns: u64,
 }
 
-/// Whether an entry last seen at `seen_ns` has expired. An entry with a time in the future, possibly from
-/// another core's clock, counts as expired too.
+/// Returns whether an entry last seen at `seen_ns` has expired. An entry with a time in the future, possibly
+/// from another core's clock, also counts as expired.
 fn is_over(now_ns: u64, seen_ns: u64) -> bool {
     now_ns.checked_sub(seen_ns).is_none_or(|ago_ns| ago_ns > ACTIVE_NS)
 }
 
 impl Sparse {
-    /// Selects from these cores, with this number of levels, from 1 to [`MAX_LEVELS`].
+    /// Creates a policy that selects from these cores and has `levels` levels, from 1 to [`MAX_LEVELS`].
     ///
     /// # Errors
     /// The number of levels is out of range.
@@ -149,8 +149,8 @@ mod tests {
         ask(&mut policy, 0, 1, 1);
         ask(&mut policy, 0, 1, 2);
         assert_eq!(ask(&mut policy, 10, 1, u32::MAX), (1, Reason::FlowHash), "no slot is left");
-        // The slots are free by now, but the hash was used within the last second, and this use counts as
-        // well.
+        // The slots are free by now, but the hash was used within the last second. This packet uses the hash,
+        // too, and thereby extends that time.
         let later = 10 + SECOND;
         assert_eq!(ask(&mut policy, later, 1, 0), (0, Reason::FlowHash));
         assert_eq!(ask(&mut policy, later + SECOND, 1, 0), (0, Reason::FlowHash));
@@ -174,7 +174,7 @@ mod tests {
         let mut policy = policy(2, 1);
         ask(&mut policy, 0, 1, 1);
         ask(&mut policy, 0, 1, 2);
-        // Flow 1 has left core 1, and flow 2 still has core 0, which comes later in the search.
+        // Flow 1 has left core 1. Flow 2 still has core 0, which comes later in the search.
         assert_eq!(ask(&mut policy, SECOND, 1, 2), (0, Reason::KnownFlow));
         assert_eq!(ask(&mut policy, SECOND + 1, 1, 2), (0, Reason::KnownFlow));
         assert_eq!(ask(&mut policy, SECOND + 1, 1, 3), (1, Reason::NewFlow));

@@ -1,4 +1,4 @@
-//! Frames between hosts in network namespaces, through a switch in a third. As root.
+//! Frames between hosts in network namespaces, through a switch in a namespace of its own. Needs root.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -26,7 +26,8 @@ struct Rack {
 }
 
 impl Rack {
-    /// Starts the rack. `None`, with the reason printed, if the test lacks a required privilege or tool.
+    /// Starts the rack. Returns `None`, and prints the reason, if the test lacks a required privilege or
+    /// tool.
     fn up(path: FramePath, config: SwitchConfig, nap: Duration) -> Option<Rack> {
         let build = || {
             let switch = Namespace::new()?;

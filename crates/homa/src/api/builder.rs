@@ -1,4 +1,4 @@
-//! Creates a host from its options, with the endpoints that they describe.
+//! Creates a host and its endpoints from the host's options.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
@@ -45,20 +45,21 @@ pub enum DriverChoice {
     /// UDP, which needs no privileges. A peer is an address and a UDP port.
     #[default]
     Udp,
-    /// IP itself (protocol 146), like Linux Homa: for exchanging RPCs with kernel Homa. Requires the
-    /// capability CAP_NET_RAW. A peer is an address; a UDP port in an address is ignored.
+    /// Raw IP (protocol 146), like Linux Homa, for exchanging RPCs with kernel Homa. Requires the capability
+    /// CAP_NET_RAW. A peer is an address; a UDP port in an address is ignored.
     Raw,
-    /// UDP port 54321 at both ends, like Linux Homa's UDP encapsulation (`net.homa.hijack_udp`): for
+    /// UDP port 54321 at both ends, like Linux Homa's UDP encapsulation (`net.homa.hijack_udp`), for
     /// exchanging RPCs with kernel Homa across networks that drop protocol 146. Requires no privileges. A
     /// peer is an address; a UDP port in an address is ignored. All processes in a network namespace share
     /// the port.
     LinuxUdp,
-    /// A network device, whose packets are received through a memory-mapped ring: faster than a socket, for
-    /// hosts on one device. Requires the capability CAP_NET_RAW. The wire format is that of UDP, or that of
-    /// raw IP if [`PacketConfig::carrier`] selects it. Peers may use any driver with that wire format.
+    /// A network device, whose packets are received through a memory-mapped ring. This is faster than a
+    /// socket, but limits the host to one device. Requires the capability CAP_NET_RAW. The wire format is
+    /// that of UDP, or that of raw IP if [`PacketConfig::carrier`] selects it. Peers may use any driver with
+    /// that wire format.
     Packet,
-    /// The receive queues of a network device, filled by a program in the kernel (AF_XDP). For a host with
-    /// exclusive use of the device, apart from the kernel's own traffic. Requires the capabilities
+    /// The receive queues of a network device, filled by a program in the kernel (AF_XDP). This is for a host
+    /// that has the device to itself, apart from the kernel's own traffic. Requires the capabilities
     /// CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF. The wire format is the same as for `Packet`.
     Xdp,
 }
@@ -88,12 +89,12 @@ impl HostConfig {
     /// Maximum number of [`endpoints`](HostConfig::endpoints).
     pub const MAX_ENDPOINTS: usize = MAX_ENDPOINTS as usize;
 
-    /// Maximum number of processes, or of their endpoints, that share an address over raw IP or in Linux
-    /// Homa's UDP form.
+    /// Maximum number of processes, or of their endpoints, that share an address over raw IP or Linux Homa's
+    /// UDP encapsulation.
     pub const MAX_PROCESSES: usize = MAX_PROCESSES;
 
-    /// Valid values of [`endpoint_policy`](HostConfig::endpoint_policy): policies that need only information
-    /// that a host has when a call begins.
+    /// Valid values of [`endpoint_policy`](HostConfig::endpoint_policy): the policies for which the
+    /// information that a host has at the start of a call suffices.
     pub const ENDPOINT_POLICIES: [PolicyName; 5] = ENDPOINT_POLICIES;
 }
 
@@ -123,7 +124,7 @@ impl HostBuilder {
         self
     }
 
-    /// Creates the host on the packet path selected by the option [`driver`](HostConfig::driver).
+    /// Creates the host on the packet path that is selected by the option [`driver`](HostConfig::driver).
     ///
     /// # Errors
     /// See [`HostError`].
@@ -167,7 +168,7 @@ impl HostBuilder {
         let (local_addr, buffer_sizes) = (first.local_addr(), first.buffer_sizes());
         let mut protocol = Config { endpoints: count, ..config.protocol.clone() };
         if protocol.seed == 0 {
-            // Seeded by the system once per process, and different for each instance.
+            // The system seeds `RandomState` once per process, and each instance differs.
             protocol.seed = RandomState::new().build_hasher().finish();
         }
         if protocol.incarnation == 0 {
@@ -249,7 +250,7 @@ host_config! {
         /// Address of this host. Over UDP its port is the UDP port; port 0 picks any free port. The default
         /// is port 0 on all IPv4 addresses. Over raw IP the address has no port, and `[::]` means all
         /// addresses of both IP versions. With Linux Homa's UDP encapsulation the port is 54321, and
-        /// `0.0.0.0` and `[::]` both mean all addresses. For a device it is one of the device's addresses; it
+        /// `0.0.0.0` and `[::]` both mean all addresses. For a device it is one of the device's addresses. It
         /// also selects the device if [`PacketConfig::interface`] or [`XdpConfig::interface`] does not.
         pub address: SocketAddr = SocketAddr::from(([0, 0, 0, 0], 0)),
         /// Number of endpoints of this host, 1 to [`MAX_ENDPOINTS`](HostConfig::MAX_ENDPOINTS). Each endpoint
@@ -257,13 +258,13 @@ host_config! {
         /// their RPC.
         ///
         /// The default is 1. More endpoints help only if several threads keep several cores busy with the
-        /// network: use about one endpoint for each such core. Otherwise they cost: a thread of one endpoint
-        /// helps another endpoint only when it is otherwise idle, and information that piggybacks on other
-        /// packets must be handed over.
+        /// network: use about one endpoint for each such core. Otherwise they cost time: a thread of one
+        /// endpoint helps another endpoint only when it is otherwise idle, and information that piggybacks on
+        /// packets for another endpoint must be handed over.
         ///
         /// Each client port belongs to one endpoint, assigned in turn; server ports are open in all
-        /// endpoints. Grants, uplink and cutoffs are still managed for the host as a whole. The other limits
-        /// here and in `protocol` apply to each endpoint separately.
+        /// endpoints. Grants, the uplink and the cutoffs are still managed for the host as a whole. The other
+        /// limits here and in `protocol` apply to each endpoint separately.
         ///
         /// Over UDP the kernel steers packets to sockets. On a device it steers frames to rings
         /// ([`PacketDriver::open_group`]) or to AF_XDP sockets at each queue ([`XdpDriver::open_group`]).
@@ -272,14 +273,14 @@ host_config! {
         /// applies to Linux Homa's UDP encapsulation, where all endpoints receive from one socket, so more
         /// than one endpoint is of little use.
         pub endpoints: usize = 1,
-        /// If the host has several endpoints: the policy that chooses an endpoint for each client, and for
-        /// each call for which a thread or task waits. One of
-        /// [`ENDPOINT_POLICIES`](HostConfig::ENDPOINT_POLICIES). In the policy's terms, endpoints are the
-        /// cores, a client and its server are the flow, and an endpoint's load is its number of open RPCs.
+        /// The policy that chooses among several endpoints of a host: for each client, and for each call for
+        /// which a thread or task waits. It is one of [`ENDPOINT_POLICIES`](HostConfig::ENDPOINT_POLICIES).
+        /// In the policy's terms, an endpoint is a core, a client and its server are a flow, and an
+        /// endpoint's load is its number of open RPCs.
         ///
         /// With the default, `None`, clients are assigned to endpoints in turn, and a call uses only its
         /// client's endpoint. With a policy, each client takes a port in each endpoint, and each call takes
-        /// the lock of the policy. A policy is meant for clients that many threads share.
+        /// the lock of the policy. Policies are meant for clients that are shared by many threads.
         pub endpoint_policy: Option<PolicyName> = None,
         /// Settings of the protocol; the host sets its `endpoints` and `endpoint`. A `seed` of 0 is replaced
         /// by a random number, and an `incarnation` of 0 by the time of day. A `link_mbps` of `None` is
@@ -300,22 +301,22 @@ host_config! {
         /// [`address`](HostConfig::address).
         pub xdp: XdpConfig = XdpConfig::default(),
         /// How long a waiting thread polls before it sleeps in the kernel, counted from the last packet. If
-        /// zero, the thread sleeps at once. The default is slightly above the cost of waking a thread on
-        /// another core. Polling then at most roughly doubles the cost of waiting, and a peer that answers at
-        /// once finds this host awake.
+        /// this is zero, the thread sleeps at once. The default is slightly above the cost of waking a thread
+        /// on another core. With it, polling at most roughly doubles the cost of waiting, and an immediate
+        /// response from the peer finds this host awake.
         pub poll: Duration = Duration::from_micros(50),
         /// The order in which sleeping threads or tasks of an endpoint are woken, if several could do the
         /// same work. By default the last to fall asleep is woken first: its caches are the warmest, and at
         /// low load a few threads do all the work. An order that depends on cores uses the host's own
         /// observations: the cores where its threads received packets, were woken, and fell asleep.
         pub wake_order: WakeOrder = WakeOrder::default(),
-        /// Maximum receive batch: how many datagrams, or frames of a device, a thread takes at a time. The
-        /// upper limit is [`BURST_PACKETS`](homa_driver::BURST_PACKETS); larger caps are reduced to it. The
-        /// packets of a batch are processed together, and the packets sent in response, such as grants, are
-        /// sent afterwards. With 1, each packet is answered before the next is read.
+        /// Maximum receive batch: the number of datagrams, or frames of a device, that a thread takes at a
+        /// time. The upper limit is [`BURST_PACKETS`](homa_driver::BURST_PACKETS); larger caps are reduced to
+        /// it. The packets of a batch are processed together, and the packets sent in response, such as
+        /// grants, are sent afterwards. With a cap of 1, each packet is answered before the next is read.
         pub batch_cap: BatchCap = RxBurst::full_cap(),
-        /// Keeps processors out of deep sleep while RPCs are in flight and for a tenth of a second
-        /// afterwards: for hosts whose threads sleep and must wake up at once. False by default.
+        /// Whether to keep processors out of deep sleep while RPCs are in flight and for a tenth of a second
+        /// afterwards. This is for hosts whose threads sleep but must wake up immediately. False by default.
         ///
         /// The host holds `/dev/cpu_dma_latency` open, which needs root or write access to that file, affects
         /// the whole machine, and costs power. If the file cannot be opened, the host logs this once (through
@@ -327,31 +328,31 @@ host_config! {
         /// costs 3 ns plus the time to read the processor's time-stamp counter, 10 to 25 ns: if round-trip
         /// time is critical, compare with 0.
         pub trace_records: usize = 1 << 14,
-        /// Freezes the trace when a call of this host took at least this long, from when the application
-        /// started it until it succeeded or failed. By default (`None`) no call freezes the trace.
+        /// Freezes the trace when a call of this host took at least this long, measured from its start by the
+        /// application until its success or failure. By default (`None`) no call freezes the trace.
         pub trace_freeze_slower_than: Option<Duration> = None,
-        /// Freezes the trace when a peer requests it by a FREEZE packet; true by default. Anybody who can
-        /// send packets to this host can send a FREEZE packet. The packet stops the recording until
-        /// [`Host::unfreeze_trace`], is counted, and has no other effect. Choose false if unverified peers
-        /// can reach this host and traces matter.
+        /// Whether a peer's FREEZE packet freezes the trace; true by default. Anybody who can send packets to
+        /// this host can send a FREEZE packet. The packet stops recording until [`Host::unfreeze_trace`] is
+        /// called, is counted, and has no other effect. Choose false if traces matter and untrusted senders
+        /// can reach this host.
         pub trace_obey_freeze: bool = true,
-        /// Asks all peers to freeze their traces at the same moment when a slow call or the application
+        /// Whether to request that all peers freeze their traces too whenever a slow call or the application
         /// freezes this host's trace; false by default.
         pub trace_freeze_peers: bool = false,
-        /// Also records when the kernel received each packet from its device, and when it handed each packet
-        /// to the device, if the packet path reports these times. The records show how long packets spend
-        /// between the device and the bursts in which they are received or sent. UDP, raw IP and packet rings
-        /// report these times; AF_XDP does not. With this option, UDP and raw IPv6 also record the priority
-        /// of received packets, which the other paths always record.
+        /// Whether to record also when the kernel received each packet from its device and when it handed
+        /// each packet to the device, if the packet path reports these times. The records show how long
+        /// packets spend between the device and the bursts in which they are received or sent. UDP, raw IP
+        /// and packet rings report these times; AF_XDP does not. With this option, UDP and raw IPv6 also
+        /// record the priority of received packets, which the other paths always record.
         ///
-        /// False by default: each received packet costs a few hundred nanoseconds. Each sent packet costs
-        /// more, since its report also wakes a sleeping thread. Packets that the kernel merged, or split from
-        /// one datagram, share one time.
+        /// False by default, because it costs a few hundred nanoseconds for each received packet, and more
+        /// for each sent packet, whose report also wakes a sleeping thread. Packets that the kernel merged,
+        /// or split from one datagram, share one timestamp.
         pub trace_device_times: bool = false,
-        /// Maximum number of calls submitted on one client whose completions have not been taken.
+        /// For each client, the maximum number of submitted calls whose completions have not been taken.
         pub max_completions: usize = 1 << 16,
-        /// Maximum bytes of requests that wait for `recv`, over all servers of the host. Requests beyond it
-        /// are given up and counted.
+        /// Maximum total size in bytes of the requests that wait for `recv`, over all servers of the host.
+        /// Requests beyond this limit are dropped and counted.
         pub max_queued_request_bytes: u64 = 1 << 30,
         /// Directory of the shared-memory segment that the processes of a host use over raw IP and Linux
         /// Homa's UDP encapsulation: one file for each network namespace. All processes must name the same
@@ -441,8 +442,8 @@ impl<'a> EndpointBuilder<'a> {
         engine.waiting.wake_by = WakeChooser::new(self.config.wake_order);
         engine.receiving.burst.set_cap(self.config.batch_cap);
         if self.config.trace_device_times {
-            // Only on request, and only with a trace that can store the times: where the kernel reports them,
-            // they may cost more than the whole trace.
+            // Only on request, and only with a trace that can store the times: having the kernel report them
+            // may cost more than the rest of the trace.
             if let Some(clock) = engine.endpoint.trace().ticks() {
                 engine.driver.tell_priorities();
                 // A path that reports only one of the two times is still useful.
@@ -502,7 +503,7 @@ mod tests {
     struct IdleDriver {
         cap: Arc<AtomicU32>,
         enabled: Arc<AtomicU32>,
-        /// `receive` panics while this is set.
+        /// Whether `receive` panics.
         breaks: Arc<AtomicBool>,
     }
 

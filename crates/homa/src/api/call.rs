@@ -23,7 +23,8 @@ use crate::runtime::wait_target::WaitTarget;
 use crate::types::address::ServerAddr;
 use crate::types::error::CallError;
 
-/// A call to a server, created by [`Client::call`]. It is a future, and threads [wait](Call::wait) for it.
+/// A call to a server, created by [`Client::call`]. A call is a future; threads can also [wait](Call::wait)
+/// for it.
 ///
 /// Nothing is sent until the call is waited for, polled, [started](Call::start) or [read](Call::reader).
 /// Dropping a call that was started aborts it.
@@ -80,8 +81,9 @@ impl Client {
     }
 }
 
-/// Starts a call with a ticket, and returns the lock still held. A reader of the response is woken each time
-/// `step` more bytes have arrived; if `step` is 0, it is woken only once, at the end.
+/// Starts a call that is identified by a ticket, and returns with the lock still held. A reader of the
+/// response is woken each time `step` more bytes have arrived. If `step` is 0, the reader is woken only once,
+/// at the end.
 fn begin<'a>(
     client: &'a Client,
     to: &mut ServerAddr,
@@ -106,15 +108,15 @@ fn begin<'a>(
 impl Call {
     /// Limits the time that the call may take, counted from the start of [`wait`](Call::wait), or from the
     /// first poll of the future. When the limit passes, the call is aborted and ends with
-    /// [`CallError::TimedOut`]. A future may be notified one tick of the background thread later, which is
-    /// one millisecond, or up to ten on links below 100 Mbit/s.
+    /// [`CallError::TimedOut`]. A future may be notified up to one tick of the background thread later: one
+    /// millisecond, or up to ten on links below 100 Mbit/s.
     pub fn timeout(mut self, timeout: Duration) -> Call {
         self.limit.set(timeout);
         self
     }
 
-    /// Sends the unscheduled part of the request, and returns the call in flight. The host sends the rest.
-    /// Does nothing if the call has already started.
+    /// Sends the unscheduled part of the request, and returns the call in flight. The host sends the rest in
+    /// the background. If the call has already started, this does nothing.
     ///
     /// # Errors
     /// The call cannot start: see [`CallError`].
@@ -129,7 +131,7 @@ impl Call {
     /// See [`CallError`].
     ///
     /// # Panics
-    /// If [`try_wait`](Call::try_wait) has returned the result.
+    /// Panics if [`try_wait`](Call::try_wait) has returned the result.
     pub fn wait(mut self) -> Result<Bytes, CallError> {
         let Call { client, to, limit, state } = &mut self;
         let until = limit.end(|| client.shared().now());
@@ -153,8 +155,8 @@ impl Call {
         result.unwrap_or_else(|| Err(timed_out(*to, limit)))
     }
 
-    /// Returns the result, if it is available, starting the call if necessary. Returns `None` once the result
-    /// has been taken. A time limit does not apply.
+    /// Starts the call if necessary, and returns the result if it is available. Returns `None` once the
+    /// result has been taken. Ignores any time limit.
     pub fn try_wait(&mut self) -> Option<Result<Bytes, CallError>> {
         if let Err(error) = self.send(0) {
             return Some(Err(error));
@@ -177,8 +179,8 @@ impl Call {
         result
     }
 
-    /// The ID of the call on its host; `None` before the call starts and after its result is taken. No two
-    /// open calls have the same ID.
+    /// Returns the ID of the call on its host; `None` before the call starts and after its result is taken.
+    /// No two open calls have the same ID.
     #[must_use]
     pub fn id(&self) -> Option<u64> {
         let CallState::Open(OpenCall { place, rpc, .. }) = self.state else { return None };
@@ -189,7 +191,7 @@ impl Call {
         Some(generation << 32 | u64::from(rpc.slot))
     }
 
-    /// The server.
+    /// Returns the server.
     #[must_use]
     pub fn to(&self) -> ServerAddr {
         self.to
@@ -199,7 +201,7 @@ impl Call {
     pub(crate) fn send(&mut self, step: u32) -> Result<(), CallError> {
         let CallState::Unsent(request) = &mut self.state else { return Ok(()) };
         let request = mem::take(request);
-        // If starting fails, the call is over.
+        // If starting fails, the call has ended.
         self.state = CallState::Over;
         let (mut engine, open) = begin(&self.client, &mut self.to, request, step)?;
         engine.after_work(self.client.at(open.place).shared.now());
@@ -208,7 +210,7 @@ impl Call {
         Ok(())
     }
 
-    /// The endpoint of a call in flight, the call's index there, and its RPC.
+    /// Returns the endpoint of a call in flight, the call's index there, and its RPC.
     pub(crate) fn in_flight(&self) -> Option<(&Arc<SharedEngine>, usize, RpcKey)> {
         let CallState::Open(OpenCall { place, index, rpc }) = self.state else { return None };
         Some((&self.client.at(place).shared, index, rpc))
@@ -236,7 +238,7 @@ impl Call {
             let now = shared.now();
             over = limit.has_passed(now);
             if over {
-                // Waiting packets may bring the result: a limit of zero polls once.
+                // Packets that are waiting may contain the result, so even a limit of zero polls once.
                 engine.drive(now);
                 taken = take(&mut engine);
                 engine.leave(now);
@@ -269,7 +271,7 @@ impl Future for Call {
     type Output = Result<Bytes, CallError>;
 
     /// # Panics
-    /// If polled after it was ready.
+    /// Panics if polled after it was ready.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let call = &mut *self;
         call.send(0)?;

@@ -15,7 +15,7 @@ use crate::types::address::ServerAddr;
 /// A client belongs to one of the host's endpoints. If a policy places calls
 /// ([`HostConfig::endpoint_policy`](crate::HostConfig::endpoint_policy)), the client has a port in every
 /// endpoint, and a call for which a thread or task waits uses the endpoint that the policy chooses. Submitted
-/// calls stay in the client's own endpoint, since all their completions wait there.
+/// calls stay in the client's own endpoint, where all their completions wait.
 #[derive(Clone)]
 pub struct Client {
     port: Arc<PortHandle>,
@@ -31,23 +31,24 @@ struct PortHandle {
 }
 
 impl Client {
-    /// Creates a client with these ports; its own is `ports[home]`. `placement` chooses the port of each
-    /// call.
+    /// Creates a client with these ports, of which `ports[home]` is its own. `placement` chooses the port of
+    /// each call.
     pub(crate) fn new(ports: Vec<PortAt>, home: usize, placement: Option<Arc<Placement>>) -> Client {
         Client { port: Arc::new(PortHandle { ports, home, placement }) }
     }
 
-    /// The client's own port. Completions use it, since they all wait in one endpoint.
+    /// Returns the client's own port. Submitted calls use it, so that all their completions wait in one
+    /// endpoint.
     pub(crate) fn home(&self) -> &PortAt {
         &self.port.ports[self.port.home]
     }
 
-    /// The port with this index, as returned by [`place`](Client::place).
+    /// Returns the port with this index, as returned by [`place`](Client::place).
     pub(crate) fn at(&self, place: usize) -> &PortAt {
         &self.port.ports[place]
     }
 
-    /// The endpoint of the client's own port.
+    /// Returns the endpoint of the client's own port.
     pub(crate) fn shared(&self) -> &Arc<SharedEngine> {
         &self.home().shared
     }

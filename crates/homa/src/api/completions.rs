@@ -21,12 +21,12 @@ use crate::types::error::{CallError, RecvError};
 pub struct Completion {
     /// The cookie that the caller passed to [`submit`](CompletionQueue::submit).
     pub cookie: u64,
-    /// The response, or why there is none.
+    /// The response, or the reason why there is none.
     pub result: Result<Bytes, CallError>,
 }
 
 /// Many calls in flight in one thread: calls are submitted with a cookie, and their outcomes are received in
-/// the order in which the calls end. Other threads may receive them, too.
+/// the order in which the calls end. Other threads may also receive the outcomes.
 ///
 /// Each [`Client`] has one queue, shared by all its handles and by the client's clones.
 ///
@@ -63,8 +63,8 @@ impl CompletionQueue {
     /// request is sent before this returns.
     ///
     /// # Errors
-    /// See [`CallError`]; errors after the start are in the completion. The limit `max_completions` counts
-    /// calls whose completion has not been taken.
+    /// See [`CallError`]. Errors that occur later are reported in the completion. The limit `max_completions`
+    /// applies to the number of calls whose completions have not been taken.
     pub fn submit(&self, to: ServerAddr, request: impl Into<Bytes>, cookie: u64) -> Result<(), CallError> {
         let port = self.client.home();
         let (at, now) = port.shared.clock.read_both();
@@ -79,10 +79,10 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// Starts several calls as [`submit`](CompletionQueue::submit) does, each given as server, request and
-    /// cookie, and empties `calls`. The requests are sent together, which costs a fraction of sending them
-    /// one by one, above all if they are short and of equal length. Once all other calls have been sent,
-    /// `refused` is called with the cookie and the error of each call that could not start.
+    /// Starts several calls as [`submit`](CompletionQueue::submit) does, and empties `calls`. Each call
+    /// consists of a server, a request and a cookie. The requests are sent together, which costs a fraction
+    /// of sending them one by one, especially if they are short and of equal length. Once all other calls
+    /// have been sent, `refused` is called with the cookie and the error of each call that could not start.
     pub fn submit_all(
         &self,
         calls: &mut Vec<(ServerAddr, Bytes, u64)>,
@@ -148,7 +148,7 @@ impl RecvCompletion<'_> {
     }
 
     /// Waits for a completion, then appends all available completions to `completions`, at most `max`.
-    /// Returns the number appended.
+    /// Returns the number of completions appended.
     ///
     /// # Errors
     /// The same as for [`wait`](RecvCompletion::wait).

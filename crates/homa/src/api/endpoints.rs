@@ -32,18 +32,19 @@ impl Drop for PortAt {
     }
 }
 
-/// The ports of a client, the index of its own port, and the policy that chooses the port of a call.
+/// The ports of a client, the index of the client's own port, and the policy that chooses the port for each
+/// call.
 pub(crate) type ClientPorts = (Vec<PortAt>, usize, Option<Arc<Placement>>);
 
 /// The endpoints of a host, and the state needed to open ports in them: see the [module](self).
 pub(crate) struct Endpoints {
     pub(crate) members: Vec<Arc<SharedEngine>>,
-    /// Held while a port opens or closes in all endpoints. A thread that waits for this lock holds no
-    /// engine's lock.
+    /// Held while a port is opened or closed in all endpoints. A thread must not hold an engine's lock while
+    /// it waits for this lock.
     ports: Mutex<()>,
-    /// Endpoint in which the next client port opens, modulo the number of endpoints.
+    /// The endpoint in which the next client port opens, modulo the number of endpoints.
     next_client: AtomicUsize,
-    /// Chooses the endpoints of calls; `None`: each call uses its client's endpoint.
+    /// Chooses the endpoints of calls. If it is `None`, each call uses its client's endpoint.
     placement: Option<Arc<Placement>>,
 }
 
@@ -56,7 +57,7 @@ impl Endpoints {
         Endpoints { members, ports, next_client, placement: placement.map(Arc::new) }
     }
 
-    /// The first endpoint.
+    /// Returns the first endpoint.
     pub(crate) fn first(&self) -> &Arc<SharedEngine> {
         &self.members[0]
     }
@@ -72,9 +73,9 @@ impl Endpoints {
         &self.members[self.next_client.fetch_add(1, Relaxed) % self.members.len()]
     }
 
-    /// Opens a client port. Without a policy it opens in one endpoint, and clients are assigned to endpoints
-    /// in turn. If a policy places calls, it opens in all endpoints, and the policy chooses the client's own
-    /// endpoint. `choose` returns a port on which the processes of the host agree.
+    /// Opens a client port. Without a policy, the port opens in one endpoint, and clients are assigned to
+    /// endpoints in turn. If a policy places calls, the port opens in all endpoints, and the policy chooses
+    /// the client's own endpoint. `choose` returns a port that the processes of the host have agreed on.
     pub(crate) fn open_client(
         &self,
         choose: impl Fn() -> Result<Option<u16>, HostError>,
@@ -100,8 +101,8 @@ impl Endpoints {
         Ok((ports, home, Some(Arc::clone(placement))))
     }
 
-    /// Opens a server port in all endpoints, or in none. Returns its index in each endpoint, and the exchange
-    /// for its requests.
+    /// Opens a server port in all endpoints, or in none. Returns the port's index in each endpoint, and the
+    /// exchange for its requests.
     pub(crate) fn open_server(
         &self,
         port: u16,
@@ -123,8 +124,8 @@ impl Endpoints {
                     Ok(None) => {}
                     Err(error) => break Err(error),
                 }
-                // Old requests of the port are still ending: give other threads of this host the lock in the
-                // meantime.
+                // Old requests of the port are still being cleaned up: let other threads of this host take
+                // the lock in the meantime.
                 drop(engine);
                 std::thread::yield_now();
             };

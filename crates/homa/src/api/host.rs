@@ -1,4 +1,4 @@
-//! A host: one address on the network, and the state of all traffic through it.
+//! A host: one address on the network, and the state of all traffic through that address.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ use crate::types::error::HostError;
 /// One address of this machine (over UDP, an address and a UDP port) and the protocol's state for it. All
 /// clients and servers of a host share its peers, grants, uplink and acknowledgements.
 ///
-/// Dropping a host shuts it down; answers in flight are delivered first, for at most
+/// Dropping a host shuts it down. Answers in flight are delivered first, for at most
 /// [`HostConfig::linger`](crate::HostConfig::linger).
 pub struct Host {
     pub(crate) endpoints: Arc<Endpoints>,
@@ -33,7 +33,7 @@ pub struct Host {
     pub(crate) segment: Option<Arc<EndpointSlots>>,
     pub(crate) local_addr: SocketAddr,
     pub(crate) buffer_sizes: Option<BufferSizes>,
-    /// A thread for each endpoint, once a port has been opened.
+    /// The progress threads, one for each endpoint, once a port has been opened.
     pub(crate) progress: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) linger: Duration,
 }
@@ -45,14 +45,14 @@ impl fmt::Debug for Host {
 }
 
 impl Host {
-    /// The address of this host. The IP is unspecified if the host was bound to the unspecified address, and
-    /// the port is 0 over raw IP.
+    /// Returns the address of this host. The IP is unspecified if the host was bound to the unspecified
+    /// address, and the port is 0 over raw IP.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
 
-    /// Sizes of the kernel's buffers, if the packet path has any.
+    /// Returns the sizes of the kernel's buffers, if the packet path has any.
     #[must_use]
     pub fn buffer_sizes(&self) -> Option<BufferSizes> {
         self.buffer_sizes
@@ -69,7 +69,7 @@ impl Host {
     }
 
     /// Chooses a client port jointly with the other processes of this host, if any. The choice may take a
-    /// while, so it happens before any lock is taken: packets must not wait for it.
+    /// while, so call this before taking any lock: packets must not wait for the choice.
     pub(crate) fn choose_client_port(&self) -> Result<Option<u16>, HostError> {
         Ok(self.segment.as_ref().map(|segment| segment.open_client()).transpose()?)
     }
@@ -102,7 +102,7 @@ impl Host {
         self.endpoints.members.iter().map(|shared| shared.lock().metrics()).collect()
     }
 
-    /// Time since the host was created.
+    /// Returns the time since the host was created.
     #[must_use]
     pub fn uptime(&self) -> Duration {
         Duration::from_nanos(self.endpoints.first().now().as_ns())
@@ -113,14 +113,14 @@ impl Host {
     /// each endpoint.
     ///
     /// This is separate from [`metrics`](Host::metrics), which can be read every second at negligible cost.
-    /// Here the time and memory are proportional to the number of peers. Packets wait during the copy: a few
-    /// milliseconds if tens of thousands of peers are known.
+    /// This function takes time and memory in proportion to the number of peers. Packets have to wait during
+    /// the copy, for a few milliseconds if tens of thousands of peers are known.
     #[must_use]
     pub fn peers(&self) -> Vec<PeerInfo> {
         let mut all: Vec<PeerInfo> = Vec::new();
         for shared in &self.endpoints.members {
-            // Memory is reserved before the lock is taken, and sorting follows after it is released: packets
-            // wait only for the copy.
+            // Reserve memory before taking the lock, and sort after releasing it, so that packets wait only
+            // for the copy.
             let known = shared.lock().endpoint.known_peers();
             all.reserve(known);
             all.extend(shared.lock().endpoint.peers());
@@ -137,9 +137,9 @@ impl Host {
     }
 
     /// Shuts the host down. New calls and requests are refused at once, and open calls end with `Closed`.
-    /// Requests that the application has taken may still be answered. Answers are sent, and resent as needed,
-    /// until their clients have acknowledged them, for at most `timeout`. Then all state is dropped. Returns
-    /// whether every taken request was answered and every answer was acknowledged.
+    /// Requests that the application has taken may still be answered. For at most `timeout`, answers are
+    /// sent, and resent as needed, until their clients have acknowledged them. Then all state is dropped.
+    /// Returns whether every taken request was answered and every answer was acknowledged.
     pub fn shutdown(self, timeout: Duration) -> bool {
         self.close(timeout, true)
     }
@@ -153,7 +153,8 @@ impl Host {
             shared.lock().begin_close(shared.now());
         }
         let until = self.endpoints.first().after(timeout);
-        // One endpoint after another: meanwhile the progress threads of the later endpoints keep working.
+        // Drain one endpoint after another. In the meantime the progress threads of the later endpoints keep
+        // working.
         let drained = members.iter().fold(true, |drained, shared| {
             let this = wait::wait(shared, shared.lock(), WaitTarget::Drained, Some(until), |engine| {
                 engine.is_drained(in_hand).then_some(())

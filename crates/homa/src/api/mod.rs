@@ -3,8 +3,9 @@
 //! # The shape of the interface
 //!
 //! There is one way to do each thing. An operation that can take time returns an object named after the
-//! operation, with two ways to wait, `wait()` and `.await`, and `timeout(Duration)` to limit either. A time
-//! limit counts from the start of the wait or from the first poll; a limit of zero only polls.
+//! operation. The object has two ways to wait, `wait()` and `.await`, and a method `timeout(Duration)` that
+//! limits either wait. A time limit counts from the start of the wait or from the first poll. A limit of zero
+//! only polls.
 //!
 //! | to | use |
 //! |---|---|
@@ -21,10 +22,10 @@
 //!
 //! A `Call` sends nothing until it is waited for, polled, started or read, for three reasons:
 //!
-//! - A blocking round trip begins and waits under one acquisition of the host's lock. A call that began
-//!   eagerly would release the lock and take it again.
+//! - A blocking round trip takes the host's lock once, both to start the call and to begin the wait. An eager
+//!   call would release the lock and take it again.
 //! - Starting a request fixes how its response is delivered. A later `reader()` would come too late.
-//! - Futures are lazy as well, and `#[must_use]` reports a call that was never used.
+//! - Futures are also lazy, and `#[must_use]` reports a call that was never used.
 //!
 //! To have two calls in flight at the same time, start both: `start()` returns once the unscheduled part of
 //! the request is sent.

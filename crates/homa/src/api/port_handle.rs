@@ -14,15 +14,15 @@ pub(crate) struct PortHandle {
     pub(super) endpoints: Arc<Endpoints>,
     /// The port's index in each endpoint.
     pub(super) servers: Vec<usize>,
-    /// Offers requests to threads that wait at other endpoints, if there are other endpoints.
+    /// Offers requests to threads that wait at other endpoints, if there are any.
     pub(super) exchange: Option<Arc<RequestExchange>>,
     pub(super) number: u16,
     pub(super) homes: WaitSites,
 }
 
-/// Assigns each thread and task that waits for a port open in all endpoints to one endpoint.
+/// For a port that is open in all endpoints, assigns each waiting thread and task to one endpoint.
 pub(crate) struct WaitSites {
-    /// Identifies these sites within the process, so that threads can remember their endpoint.
+    /// Identifies this value within the process, so that threads can remember their endpoint.
     id: u64,
     /// Endpoint at which the next new thread or task waits, modulo the number of endpoints.
     next: AtomicUsize,
@@ -32,7 +32,8 @@ pub(crate) struct WaitSites {
 const REMEMBERED: usize = 16;
 
 thread_local! {
-    /// The sites at which this thread has waited, each with its endpoint, indexed by the site's ID.
+    /// The [`WaitSites`] for which this thread has waited: the ID of each and the thread's endpoint, indexed
+    /// by the ID.
     static HOMES: [Cell<(u64, usize)>; REMEMBERED] = const { [const { Cell::new((0, 0)) }; REMEMBERED] };
 }
 
@@ -45,7 +46,7 @@ impl WaitSites {
     }
 
     /// Returns the endpoint (less than `endpoints`) at which the calling thread waits. New threads are
-    /// assigned endpoints in turn, and keep them.
+    /// assigned to endpoints in turn, and keep their endpoints.
     pub(crate) fn of_thread(&self, endpoints: usize) -> usize {
         if endpoints == 1 {
             return 0;
@@ -81,12 +82,12 @@ impl PortHandle {
         self.number
     }
 
-    /// The port's index in this endpoint.
+    /// Returns the port's index in this endpoint.
     pub(crate) fn index(&self, endpoint: usize) -> usize {
         self.servers[endpoint]
     }
 
-    /// All endpoints of the host.
+    /// Returns all endpoints of the host.
     pub(crate) fn members(&self) -> &[Arc<SharedEngine>] {
         &self.endpoints.members
     }
@@ -113,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_thread_keeps_its_endpoint_of_each_thing_it_waits_for() {
-        // The test uses its own IDs: other tests may take some of the global IDs meanwhile.
+        // The test uses its own IDs, since other tests may take some of the global IDs in the meantime.
         let all: Vec<WaitSites> = (0..REMEMBERED as u64)
             .map(|id| WaitSites { id: u64::MAX / 2 + id, ..WaitSites::new() })
             .collect();

@@ -18,7 +18,7 @@ use crate::runtime::wait_target::WaitTarget;
 use crate::tenancy::endpoint_group::exchange::WaitOutcome;
 use crate::types::error::RecvError;
 
-/// A pending receive of a server's next request: see [`Server::recv`]. It is a future, and threads
+/// A pending receive of a server's next request: see [`Server::recv`]. It is a future; threads can also
 /// [wait](Recv::wait) for it. Dropping it loses no request.
 ///
 /// ```
@@ -66,10 +66,11 @@ impl Recv<'_> {
     }
 
     /// Waits for a request, then appends it and all further available requests to `requests`, at most `max`
-    /// in total. Returns the number appended.
+    /// in total. Returns the number of requests appended.
     ///
     /// This suits short handlers: later requests of the batch wait while the thread handles the earlier ones.
-    /// Together with [`Request::reply_all`] it costs a fraction of receiving and answering them one by one.
+    /// Together with [`Request::reply_all`], this costs a fraction of receiving and answering requests one by
+    /// one.
     ///
     /// # Errors
     /// No request arrived in time, or the host was shut down.
@@ -162,7 +163,7 @@ impl Future for Recv<'_> {
                         if has_driven {
                             return Poll::Ready(Err(RecvError::TimedOut));
                         }
-                        // Waiting packets may bring a request: a limit of zero polls once.
+                        // Packets that are waiting may contain a request, so even a limit of zero polls once.
                         has_driven = true;
                         engine.drive(now);
                         engine.leave(now);
@@ -193,8 +194,8 @@ impl Drop for Recv<'_> {
         let entry = engine.requests.ports.get_mut(server);
         let waker = entry.zip(self.id).map(|(entry, id)| entry.tasks.forget(id));
         if let Some(None) = waker {
-            // The task was woken for a request that it will not take: pass the request on to the next in
-            // line.
+            // The task was woken for a request that it will not take: pass the request on to the next waiting
+            // thread or task.
             let on = WaitTarget::Requests(server);
             engine.end_call(on);
             engine.waiting.note_ready(on);

@@ -1,4 +1,4 @@
-//! Requests: reading and answering them.
+//! Requests that a server has received, and their answers.
 
 use std::fmt;
 use std::mem;
@@ -20,8 +20,8 @@ use crate::runtime::requests::PartialRequest;
 use crate::runtime::shared_engine::SharedEngine;
 use crate::types::error::ReplyError;
 
-/// A request, to be answered from any thread and in any order. Dropping it unanswered gives it up: its client
-/// gets an error.
+/// A received request. Requests may be answered from any thread and in any order. Dropping an unanswered
+/// request gives it up, and its client gets an error.
 #[must_use = "dropping a request unanswered gives it up"]
 pub struct Request {
     port: Arc<PortHandle>,
@@ -30,8 +30,8 @@ pub struct Request {
     rpc: RpcKey,
     peer: SocketAddr,
     pub(crate) payload: Bytes,
-    /// Set while the request is not whole, until a [`RequestReader`](crate::reader::RequestReader) has read
-    /// it to the end.
+    /// Set if the request was delivered before it had arrived completely, until a
+    /// [`RequestReader`](crate::reader::RequestReader) has read it to the end.
     pub(crate) arriving: Option<PartialRequest>,
     answered: bool,
 }
@@ -48,7 +48,7 @@ impl Request {
         Request { port, endpoint, rpc, peer, payload, arriving, answered: false }
     }
 
-    /// The request's bytes. Empty if the request is [not whole](Request::is_whole).
+    /// Returns the request's bytes. Empty if the request is not [whole](Request::is_whole).
     #[must_use]
     pub fn payload(&self) -> &Bytes {
         &self.payload
@@ -59,34 +59,35 @@ impl Request {
         mem::take(&mut self.payload)
     }
 
-    /// Whether the request has arrived whole. False only if its server takes requests
-    /// [early](crate::Server::early). The request is then read through a [reader](Request::reader), and
+    /// Returns whether the request has arrived completely. This is false only if its server takes requests
+    /// [early](crate::Server::early). Such a request is read through a [reader](Request::reader), and
     /// answered afterwards.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.arriving.is_none()
     }
 
-    /// Length of the whole request in bytes, or of what [`take_payload`](Request::take_payload) left of it.
+    /// Returns the length of the whole request in bytes. After [`take_payload`](Request::take_payload), the
+    /// length of what is left of the request.
     pub(crate) fn length(&self) -> u32 {
         self.arriving.as_ref().map_or(self.payload.len() as u32, |arriving| arriving.length)
     }
 
-    /// Address of the client's host; its port is the UDP port, and 0 over raw IP.
+    /// Returns the address of the client's host; its port is the UDP port, and 0 over raw IP.
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// The Homa port at which the request arrived.
+    /// Returns the Homa port at which the request arrived.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port.number()
     }
 
-    /// Whether the client still waits for the answer, as far as this host knows. A client that vanished is
-    /// noticed after [`client_silence_ns`](homa_proto::Config::client_silence_ns). This method runs none of
-    /// the application's code.
+    /// Returns whether the client still waits for the answer, as far as this host knows. That a client has
+    /// vanished is noticed only after [`client_silence_ns`](homa_proto::Config::client_silence_ns). This
+    /// method runs none of the application's code.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
         let role = self.shared().lock().peek(|engine| engine.buffers.role(self.rpc));
@@ -94,15 +95,15 @@ impl Request {
     }
 
     /// Answers the request. The unscheduled part of the answer is sent before this returns. The host sends
-    /// the rest, and resends what the network loses.
+    /// the rest in the background, and resends what the network loses.
     ///
     /// # Errors
-    /// See [`ReplyError`]; the RPC is over even in that case.
+    /// See [`ReplyError`]. The RPC ends even in that case.
     pub fn reply(self, response: impl Into<Bytes>) -> Result<(), ReplyError> {
         self.reply_or_hold(response.into(), false)
     }
 
-    /// Answers the request. With `more`, the answer may wait for the next message.
+    /// Answers the request. If `more` is true, the answer may wait to be sent with the next message.
     pub(crate) fn reply_or_hold(self, response: Bytes, more: bool) -> Result<(), ReplyError> {
         self.reply_as(response, more, |engine, now, (rpc, peer), response| {
             engine.answer(now, rpc, peer, Outgoing::Whole(response))
@@ -116,7 +117,7 @@ impl Request {
         more: bool,
         answer: impl FnOnce(&mut Engine, Time, (RpcKey, SocketAddr), Bytes) -> Result<(), ReplyError>,
     ) -> Result<(), ReplyError> {
-        // Dropping a request that is not whole gives it up.
+        // If the request has not arrived completely, dropping it gives it up.
         self.check_whole()?;
         self.answered = true;
         let shared = self.port.shared(self.endpoint);
@@ -153,7 +154,7 @@ impl Request {
 
     /// Answers several requests as [`reply`](Request::reply) does, and empties `replies`. Consecutive answers
     /// of one endpoint of one host are sent together. Once all answers have been sent, `refused` is called
-    /// with each error; the RPC of a refused answer is over.
+    /// with each error. The RPC of a refused answer ends.
     pub fn reply_all(replies: &mut Vec<(Request, Bytes)>, mut refused: impl FnMut(ReplyError)) {
         let mut errors = Vec::new();
         for of_one in replies.chunk_by_mut(|(one, _), (next, _)| Arc::ptr_eq(one.shared(), next.shared())) {
@@ -189,7 +190,7 @@ impl Request {
         self.port.shared(self.endpoint)
     }
 
-    /// Index of the endpoint that owns the RPC.
+    /// Returns the index of the endpoint that owns the RPC.
     #[cfg(feature = "kernel-api")]
     pub(crate) fn endpoint(&self) -> usize {
         self.endpoint
@@ -203,8 +204,8 @@ impl Request {
 
 #[cfg(feature = "kernel-api")]
 impl Request {
-    /// Forgets an RPC that is over, under the lock of its endpoint. A plain drop would take that lock again,
-    /// and dropping memory that was lent for the request might take it, too.
+    /// Forgets an RPC that has ended, under the lock of its endpoint. A plain drop would take that lock
+    /// again. Dropping memory that was lent for the request might take the lock, too.
     pub(crate) fn forget_rpc(mut self, buffers: &mut Buffers) {
         self.answered = true;
         buffers.free_later(mem::take(&mut self.payload));

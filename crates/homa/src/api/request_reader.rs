@@ -19,20 +19,21 @@ use crate::runtime::wait_target::WaitTarget;
 use crate::types::error::ReadError;
 
 /// A request that may still be arriving, from a server that takes requests [early](crate::Server::early). Its
-/// bytes are returned in order. Once the request is whole, [`whole`](RequestReader::whole) returns the
-/// [`Request`], ready to be answered. A server that knows its answer earlier must still read to the end, or
-/// drop the reader.
+/// bytes are returned in order. Once the request has arrived completely, [`whole`](RequestReader::whole)
+/// returns the [`Request`], ready to be answered. A server that knows its answer earlier must still read to
+/// the end, or drop the reader.
 ///
-/// Unread bytes wait in memory that is charged from the request's first packet on
-/// ([`max_incoming_bytes`](homa_proto::Config::max_incoming_bytes)), so a slow reader delays no other
-/// request. A request that has been delivered never runs again, even if it ends before it is whole. Dropping
-/// the reader gives the request up, and its client gets an error.
+/// Unread bytes wait in memory that counts towards
+/// [`max_incoming_bytes`](homa_proto::Config::max_incoming_bytes) from the request's first packet on, so a
+/// slow reader delays no other request. A request that has been delivered is never executed again, even if it
+/// ends before it has arrived completely. Dropping the reader gives the request up, and its client gets an
+/// error.
 #[must_use = "dropping a reader gives its request up"]
 pub struct RequestReader {
     /// Holds the whole request once it has arrived.
     request: Request,
     length: u32,
-    /// Bytes handed out.
+    /// Number of bytes handed out.
     read: u32,
     failed: Option<ReadError>,
 }
@@ -46,39 +47,39 @@ impl Request {
 }
 
 impl RequestReader {
-    /// Length of the whole request in bytes.
+    /// Returns the length of the whole request in bytes.
     #[must_use]
     pub fn length(&self) -> u32 {
         self.length
     }
 
-    /// Bytes handed out so far.
+    /// Returns the number of bytes handed out so far.
     #[must_use]
     pub fn position(&self) -> u32 {
         self.read
     }
 
-    /// Address of the client's host; its port is the UDP port, and 0 over raw IP.
+    /// Returns the address of the client's host; its port is the UDP port, and 0 over raw IP.
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
         self.request.peer()
     }
 
-    /// The Homa port at which the request arrived.
+    /// Returns the Homa port at which the request arrived.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.request.port()
     }
 
-    /// Reads the next bytes of the request, in order; `None` at its end. The result is a future, and threads
-    /// [wait](RequestPart::wait) for it. Dropping it loses no bytes.
+    /// Reads the next bytes of the request, in order; `None` at its end. The result is a future; threads can
+    /// also [wait](RequestPart::wait) for it. Dropping it loses no bytes.
     pub fn next_part(&mut self) -> RequestPart<'_> {
         RequestPart { reader: self, limit: TimeLimit::default() }
     }
 
     /// Reads the rest of the request, and then returns the whole request, ready to be answered. Bytes that
-    /// were already read are included. The result is a future, and threads [wait](WholeRequest::wait) for it.
-    /// Dropping it gives the request up.
+    /// were already read are included. The result is a future; threads can also [wait](WholeRequest::wait)
+    /// for it. Dropping it gives the request up.
     pub fn whole(self) -> WholeRequest {
         WholeRequest { reader: Some(self), limit: TimeLimit::default() }
     }
@@ -125,7 +126,7 @@ impl RequestReader {
                 let now = shared.now();
                 over = limit.has_passed(now);
                 if over {
-                    // Waiting packets may bring bytes: a limit of zero polls once.
+                    // Packets that are waiting may contain more bytes, so even a limit of zero polls once.
                     engine.drive(now);
                     part = engine.take_part(index, read);
                     engine.leave(now);
@@ -229,7 +230,8 @@ impl Drop for RequestPart<'_> {
     }
 }
 
-/// Beyond the end of any request, so a wait for more than this many bytes ends when the request is whole.
+/// A position beyond the end of any request: a wait for more than this many bytes ends when the request has
+/// arrived completely.
 const BEYOND_THE_END: u32 = u32::MAX;
 
 /// A pending read of the rest of a request: see [`RequestReader::whole`].
@@ -255,7 +257,7 @@ impl WholeRequest {
     /// See [`ReadError`].
     ///
     /// # Panics
-    /// If it has already returned ready from a poll.
+    /// Panics if a poll has already returned ready.
     pub fn wait(mut self) -> Result<Request, ReadError> {
         let part = self.reader.as_ref().map(|reader| reader.wait_for(&self.limit, BEYOND_THE_END));
         self.end(part.flatten())
@@ -273,7 +275,7 @@ impl Future for WholeRequest {
     type Output = Result<Request, ReadError>;
 
     /// # Panics
-    /// If polled after it was ready.
+    /// Panics if polled after it was ready.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let WholeRequest { reader, limit } = &mut *self;
         let reader = reader.as_ref().expect("the request was taken");

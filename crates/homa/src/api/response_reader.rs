@@ -17,23 +17,25 @@ use crate::runtime::wait;
 use crate::runtime::wait_target::WaitTarget;
 use crate::types::error::CallError;
 
-/// How many more bytes of a response must arrive before a [`ResponseReader`] is woken: a few round trips'
-/// worth on a fast link, so that a large response costs few wake-ups and its reader is never far behind.
+/// How many more bytes of a response must arrive before its [`ResponseReader`] is woken. On a fast link, they
+/// take a few round trips to arrive, so a large response causes few wake-ups and its reader is never far
+/// behind.
 const READ_STEP_BYTES: u32 = 64 << 10;
 
-/// Reader of a large response while it arrives. Dropping the reader aborts the call.
+/// A reader of a large response that is still arriving. Dropping the reader aborts the call.
 #[must_use = "dropping a reader aborts its call"]
 pub struct ResponseReader {
     call: Call,
-    /// Bytes handed out.
+    /// Number of bytes handed out.
     read: u32,
-    /// The response, once it is whole.
+    /// The rest of the response, once all of it has arrived.
     rest: Option<Bytes>,
 }
 
 impl Call {
     /// Starts the call, and returns a reader of its response. If the call was already started, its response
-    /// comes in one part. The call's time limit does not apply; each part of the response may have its own.
+    /// comes in one part. The call's time limit does not apply. Each part of the response may have its own
+    /// time limit.
     ///
     /// # Errors
     /// The call cannot start: see [`CallError`].
@@ -44,19 +46,20 @@ impl Call {
 }
 
 impl ResponseReader {
-    /// Reads the next bytes of the response, in order; `None` at its end. The result is a future, and threads
-    /// [wait](ResponsePart::wait) for it. Dropping it loses no bytes.
+    /// Reads the next bytes of the response, in order; `None` at its end. The result is a future; threads can
+    /// also [wait](ResponsePart::wait) for it. Dropping it loses no bytes.
     pub fn next_part(&mut self) -> ResponsePart<'_> {
         ResponsePart { reader: self, limit: TimeLimit::default() }
     }
 
-    /// Bytes handed out so far.
+    /// Returns the number of bytes handed out so far.
     #[must_use]
     pub fn position(&self) -> u32 {
         self.read
     }
 
-    /// Returns the unread part of a response that is whole; `None` if the response is not whole yet.
+    /// Returns the unread part of a response that has arrived completely; `None` if the response is still
+    /// arriving.
     fn next_of_rest(&mut self) -> Option<Option<Bytes>> {
         let rest = self.rest.as_mut()?;
         self.read += rest.len() as u32;
@@ -164,7 +167,7 @@ enum Part {
     End(Result<Bytes, CallError>),
 }
 
-/// Whether a reader that has `read` bytes could take more bytes or a result.
+/// Returns whether more bytes or a result are available to a reader that has taken `read` bytes.
 fn has_part(engine: &mut Engine, call: usize, read: u32) -> bool {
     let ticket = engine.ticket(call);
     ticket.result.is_some() || ticket.readable_end > read

@@ -14,8 +14,8 @@ use crate::types::early::EarlyDelivery;
 use crate::types::error::{HostError, RecvError};
 
 /// A server port of a [`Host`](crate::Host). Clones share the port and its requests. When the last clone and
-/// the last [`Request`] are dropped, requests not yet received are given up, answers are still delivered, and
-/// then the port is free.
+/// the last [`Request`] have been dropped, requests not yet received are given up. Answers are still
+/// delivered, after which the port is free.
 #[derive(Clone)]
 pub struct Server {
     port: Arc<PortHandle>,
@@ -28,8 +28,8 @@ impl PortHandle {
         engine.find((self.wait_target(home), self.exchange.as_ref()), |engine| take(engine, self, home))
     }
 
-    /// Takes a request from an endpoint other than `home` where no thread waits for it. `more` may take
-    /// further requests there under the same lock.
+    /// Takes a request from an endpoint other than `home` where no thread waits for the request. `more` may
+    /// take further requests there under the same lock.
     pub(crate) fn take_elsewhere(
         self: &Arc<Self>,
         home: usize,
@@ -58,7 +58,7 @@ impl Server {
         Ok(Server::at(endpoints, number, servers, exchange))
     }
 
-    /// Creates a handle for a port that is open in all endpoints, at these indexes.
+    /// Creates a handle for a port that is open in all endpoints and has these indexes there.
     pub(crate) fn at(
         endpoints: Arc<Endpoints>,
         number: u16,
@@ -74,16 +74,16 @@ impl Server {
         &self.port
     }
 
-    /// The Homa port.
+    /// Returns the Homa port.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port.number
     }
 
-    /// Delivers large requests before they are whole, from now on and to all handles of this port. A
+    /// Delivers large requests while they are still arriving, from now on and to all handles of this port. A
     /// [`Recv`](crate::Recv) then ends when the first part of such a request has arrived, and the request's
-    /// [`reader`](Request::reader) reads it while it arrives. This suits servers that can use the first bytes
-    /// early, for example to write them to disk.
+    /// [`reader`](Request::reader) reads the rest as it arrives. This suits servers that can use the first
+    /// bytes early, for example to write them to disk.
     ///
     /// ```
     /// use homa::Host;
@@ -137,7 +137,7 @@ pub(crate) fn take(
 
 /// Methods for sockets.
 impl Server {
-    /// The port's index in each endpoint.
+    /// Returns the port's index in each endpoint.
     #[cfg(feature = "kernel-api")]
     pub(crate) fn indices(&self) -> &[usize] {
         &self.port.servers

@@ -1,6 +1,6 @@
-//! Sockets with the semantics of Linux Homa, for homa-preload and libhoma: one port that calls and answers,
-//! with IDs for calls and one queue for all messages. Applications use [`Client`](crate::Client) and
-//! [`Server`](crate::Server) instead.
+//! Sockets with the semantics of Linux Homa, for homa-preload and libhoma: each has one port that both makes
+//! and serves calls, with IDs for calls and one queue for all messages. Applications use
+//! [`Client`](crate::Client) and [`Server`](crate::Server) instead.
 //!
 //! [`Host::socket`](crate::Host::socket) opens a [`Socket`]. A [`ReadinessFd`] is a descriptor that shows
 //! whether there is something to receive. [`MessageMemory`] lends the memory into which messages are

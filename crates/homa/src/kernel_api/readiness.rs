@@ -11,9 +11,10 @@ use crate::kernel_api::socket::handle::Socket;
 use crate::kernel_api::socket_pair::SocketPair;
 use crate::runtime::wake_fd::WakeFd;
 
-/// A descriptor for poll, epoll and similar calls. As an eventfd, it is readable exactly while a [`Socket`]
-/// has something to receive. As one end of a [pair of sockets](ReadinessFd::from_socket_pair), it is also
-/// writable, except while the caller reports that there is no room to send.
+/// A descriptor for poll, epoll and similar calls. If it is an eventfd, it is readable exactly while a
+/// [`Socket`] has something to receive. If it is one end of a [pair of
+/// sockets](ReadinessFd::from_socket_pair), it is also writable, except while the caller reports that there
+/// is no room to send.
 ///
 /// If a thread waits for a message in [`Socket::recv`], nothing is written to the descriptor for that
 /// message, so a program that never polls makes no system calls for it. A thread that is about to sleep on
@@ -22,8 +23,8 @@ pub struct ReadinessFd {
     fd: PolledFd,
     state: Mutex<ReadinessState>,
     /// Whether the eventfd is readable, or a thread is checking whether it should be. The flag is set before
-    /// the check, so that a thread that takes a message after the check sees the flag: both take the socket's
-    /// lock in between.
+    /// the check, so that a thread that takes a message after the check sees the flag: both threads take the
+    /// socket's lock in between.
     up: AtomicBool,
     /// Whether the descriptor must be readable regardless of the socket.
     forced: AtomicBool,
@@ -50,8 +51,8 @@ struct ReadinessState {
 
 impl PolledFd {
     fn set_readable(&self, ready: bool) {
-        // Neither call blocks, whatever the descriptor's flags: the eventfd is 0 before the write and 1
-        // before the read.
+        // Neither call blocks, whatever the descriptor's flags are: the eventfd's counter is 0 before the
+        // write and 1 before the read.
         match (self, ready) {
             (PolledFd::Eventfd(eventfd), true) => eventfd.notify(),
             (PolledFd::Eventfd(eventfd), false) => eventfd.clear(),
@@ -63,7 +64,7 @@ impl PolledFd {
     /// Triggers a new edge on a descriptor that is already readable.
     fn renew(&self) {
         match self {
-            // The eventfd's counter cannot overflow from arrivals, and is cleared at once.
+            // Too few messages arrive to overflow the eventfd's counter, which is cleared all at once.
             PolledFd::Eventfd(eventfd) => eventfd.notify(),
             PolledFd::SocketPair(pair) => pair.notify_again(),
         }
@@ -101,15 +102,16 @@ impl ReadinessFd {
         })
     }
 
-    /// Follows this socket's arrivals from now on. This sets the socket's only [waker](Socket::set_waker).
+    /// Follows this socket's arrivals from now on. This replaces the socket's [waker](Socket::set_waker), of
+    /// which there is only one.
     pub fn follow(self: &Arc<Self>, socket: &Arc<Socket>) {
         self.lock().socket = Arc::downgrade(socket);
         socket.set_waker(Some(Arc::clone(self).into()));
         self.refresh(false);
     }
 
-    /// Forces the descriptor to be readable from now on, or lets it follow the socket again. `renotify`
-    /// triggers another event on a descriptor that is already forced, for a watcher of [each
+    /// Forces the descriptor to be readable from now on, or lets it follow the socket again. If `renotify` is
+    /// true, this triggers another event even if the descriptor is already forced, for a watcher of [each
     /// arrival](ReadinessFd::notify_each_arrival).
     pub fn set_override(&self, forced: bool, renotify: bool) {
         if self.forced.swap(forced, Relaxed) != forced || renotify {
@@ -117,8 +119,8 @@ impl ReadinessFd {
         }
     }
 
-    /// Stages two settings: an override, and whether arrivals at the socket are hidden from now on because
-    /// the caller does not currently receive. The descriptor changes only with the next
+    /// Stages two settings: `forced`, an override, and `muted`, which hides arrivals at the socket from now
+    /// on because the caller does not currently receive. The descriptor changes only with the next
     /// [`update`](ReadinessFd::update), which the caller must make if this returns true. This may be called
     /// while holding locks that closing a socket takes; `update` may not.
     #[must_use]
@@ -134,8 +136,8 @@ impl ReadinessFd {
         self.refresh(renotify);
     }
 
-    /// Triggers a new edge for each arrival from now on, even while the descriptor is readable: for a watcher
-    /// that uses EPOLLET. Costs a system call for each arrival for which no thread waits.
+    /// Triggers a new edge for each arrival from now on, even while the descriptor is readable. This is for
+    /// watchers that use EPOLLET. It costs a system call for each arrival for which no thread waits.
     pub fn notify_each_arrival(&self) {
         self.edges.store(true, Relaxed);
     }
@@ -148,8 +150,8 @@ impl ReadinessFd {
         }
     }
 
-    /// Makes the descriptor show the current state. Every thread calls this after changing the state, so that
-    /// the last thread to hold the lock sees all changes.
+    /// Makes the descriptor show the current state. Every thread calls this after changing the state, so the
+    /// last thread to take the lock sees all changes.
     fn refresh(&self, arrived: bool) {
         let mut state = self.lock();
         let socket = state.socket.upgrade();
@@ -166,12 +168,12 @@ impl ReadinessFd {
         // again.
         self.up.store(ready, Relaxed);
         drop(state);
-        // This may be the last handle, whose drop calls this function again.
+        // This may be the last handle. Dropping it then calls this function again.
         drop(socket);
     }
 
     /// Updates whether the descriptor is writable. `has_room` is called with the descriptor's state locked,
-    /// so that the last result is the one shown. An eventfd does not show whether there is room.
+    /// so the descriptor always shows the latest result. An eventfd does not show whether there is room.
     pub fn update_writable(&self, has_room: impl FnOnce() -> bool) {
         let mut state = self.lock();
         let full = !has_room();

@@ -1,15 +1,16 @@
 //! A pair of stream sockets, one end of which is polled. The polled end is readable while a byte waits there,
-//! and writable unless bytes it has sent are unread. An eventfd can only show the former.
+//! and writable unless bytes that it has sent are unread. An eventfd can only show whether there is something
+//! to read.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 
-/// Number of bytes that make an end with the smallest send buffer (4,608 bytes) unwritable: the kernel counts
-/// a quarter of the buffer, including its own overhead.
+/// Number of bytes that make an end with the smallest send buffer (4,608 bytes) unwritable. The limit is a
+/// quarter of the buffer, in which the kernel includes its own overhead.
 const FILL_BYTES: usize = 2_048;
 
-/// Bytes to receive at a time from a readable end, which has one.
+/// Number of bytes to receive at a time from a readable end, which normally has one byte.
 const CLEARED_BYTES: usize = 16;
 
 /// The pair, with its polled end and the other end: see the [module](self).
@@ -70,7 +71,7 @@ impl AsFd for SocketPair {
 }
 
 /// Sends with the raw system call, since homa-preload may have replaced libc's function. The only possible
-/// error is that the buffer is full, and then it already contains enough bytes.
+/// error is that the buffer is full. In that case it already contains enough bytes.
 fn send(to: &OwnedFd, bytes: &[u8]) {
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     let (none, length) = (ptr::null::<libc::sockaddr>(), bytes.len());
@@ -78,7 +79,8 @@ fn send(to: &OwnedFd, bytes: &[u8]) {
     unsafe { libc::syscall(libc::SYS_sendto, to.as_raw_fd(), bytes.as_ptr(), length, flags, none, 0_usize) };
 }
 
-/// Receives in the same way; returns the number of bytes, fewer than `room` has if those were all.
+/// Receives in the same way. Returns the number of bytes, which is less than the length of `room` if there
+/// are no more.
 fn receive(from: &OwnedFd, room: &mut [u8]) -> usize {
     let (flags, length) = (libc::MSG_DONTWAIT, room.len());
     let none = ptr::null_mut::<libc::sockaddr>();

@@ -1,4 +1,4 @@
-//! Freezing the time trace of a host: the traces of all its endpoints at the same moment, and those of its
+//! Freezes the time trace of a host: the traces of all its endpoints at the same moment, and those of its
 //! peers on request.
 //!
 //! The freeze state is stored in one place, and each endpoint checks it whenever its lock is taken. Nothing
@@ -27,10 +27,10 @@ struct Reason {
     cause: Cause,
 }
 
-/// Whether a host's trace is frozen. All endpoints of a host share one.
+/// Whether a host's trace is frozen. All endpoints of a host share one state.
 #[derive(Debug, Default)]
 pub(crate) struct FreezeState {
-    /// Incremented by each change, so it is odd while frozen.
+    /// Incremented by each change, so it is odd while the trace is frozen.
     turn: AtomicU32,
     reason: Mutex<Reason>,
 }
@@ -69,7 +69,7 @@ impl FreezeState {
 #[derive(Debug)]
 pub(crate) struct Freezer {
     pub(crate) host: Arc<FreezeState>,
-    /// The host's `turn` that this endpoint's trace has last applied.
+    /// The value of the host's `turn` that was last applied to this endpoint's trace.
     seen: u32,
     /// A call that takes longer than this freezes the trace.
     pub(crate) slower_than_ns: u64,
@@ -110,7 +110,7 @@ impl Freezer {
         endpoint.trace().freeze(id, cause as u32);
     }
 
-    /// Freezes the host's trace, unless it is disabled or frozen; returns whether it did.
+    /// Freezes the host's trace, unless the trace is disabled or already frozen. Returns whether it did so.
     pub(crate) fn freeze(&mut self, endpoint: &mut Endpoint, id: u64, cause: Cause) -> bool {
         if endpoint.trace().is_off() || !self.host.freeze(Reason { id, cause }) {
             return false;

@@ -6,8 +6,8 @@ use homa_proto::Stats;
 use crate::observe::metrics_text::MetricKind;
 use crate::observe::times::TimesBySize;
 
-/// Defines [`HostCounts`] with one documented `u64` for each counter, and the list of names, values and
-/// meanings.
+/// Defines [`HostCounts`], with one documented `u64` for each counter, and the list of the counters' names,
+/// values and meanings.
 macro_rules! counts {
     ($($(#[doc = $doc:literal])+ $kind:ident $name:ident,)+) => {
         /// Counters of the runtime, the layer between the application and the protocol.
@@ -18,16 +18,16 @@ macro_rules! counts {
         }
 
         impl HostCounts {
-            /// The name, value and meaning of every counter, in declaration order.
+            /// Returns the name, value and meaning of every counter, in declaration order.
             #[must_use]
             pub fn entries(&self) -> Vec<(&'static str, u64, &'static str)> {
                 vec![$((stringify!($name), self.$name, concat!($($doc),+)),)+]
             }
 
-            /// The kinds of the counters, in the same order.
+            /// The kinds of the counters, in declaration order.
             const KINDS: &'static [MetricKind] = &[$(MetricKind::$kind,)+];
 
-            /// Adds the counts of another endpoint. The caller corrects values that belong to the host as a
+            /// Adds the counts of another endpoint. The caller corrects values that apply to the host as a
             /// whole.
             fn add(&mut self, other: &HostCounts) {
                 $(self.$name = self.$name.wrapping_add(other.$name);)+
@@ -133,7 +133,7 @@ counts! {
     Gauge shared_grant_leased_bytes,
 }
 
-/// All counters of a host, at one moment. Their number does not depend on the load, so they can be read as
+/// A snapshot of all counters of a host. Their number does not depend on the load, so they can be read as
 /// often as needed. [`Host::peers`](crate::Host::peers) returns what the host knows about each peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -144,12 +144,12 @@ pub struct Metrics {
     pub driver: DriverStats,
     /// Counters of the runtime.
     pub host: HostCounts,
-    /// How long calls took, from their start until the response was whole. Calls that failed or were aborted
-    /// are left out. Not among the [entries](Metrics::entries).
+    /// How long calls took, from their start until the response had arrived completely. Excludes calls that
+    /// failed or were aborted. Not part of the [entries](Metrics::entries).
     pub call_times: TimesBySize,
     /// How long answers took, from the arrival of the whole request until the application handed over its
     /// answer. This is the time that the request waited for a thread and was being handled, without network
-    /// time. Requests that were not answered are left out. Not among the entries.
+    /// time. Excludes requests that were not answered. Not part of the entries.
     pub answer_times: TimesBySize,
 }
 
@@ -184,8 +184,8 @@ impl Metrics {
         sum
     }
 
-    /// The name, value and meaning of every counter. Names are unique: those of the packet path begin with
-    /// `driver_`, and those of the runtime with `host_`.
+    /// Returns the name, value and meaning of every counter. Names are unique: those of the packet path begin
+    /// with `driver_`, and those of the runtime with `host_`.
     #[must_use]
     pub fn entries(&self) -> Vec<(String, u64, &'static str)> {
         let endpoint =
@@ -197,7 +197,7 @@ impl Metrics {
         endpoint.chain(driver).chain(host).map(|(name, value, help)| (name, value, help.trim())).collect()
     }
 
-    /// The kind of each [entry](Metrics::entries), in the same order.
+    /// Returns the kind of each [entry](Metrics::entries), in the same order.
     pub(crate) fn kinds(&self) -> impl Iterator<Item = MetricKind> {
         let endpoint = self.endpoint.entries().into_iter();
         let endpoint = endpoint

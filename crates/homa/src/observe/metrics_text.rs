@@ -1,4 +1,4 @@
-//! The Prometheus text format, for any metrics.
+//! Writes any metrics in the Prometheus text format.
 
 use std::fmt::{Display, Write};
 
@@ -9,12 +9,12 @@ pub enum MetricKind {
     Counter,
     /// A value that can increase and decrease.
     Gauge,
-    /// Number of times up to fixed bounds, with their total number and sum.
+    /// Counts of times up to fixed bounds, together with the total number and the sum of the times.
     Histogram,
 }
 
 impl MetricKind {
-    /// Name of the kind in the text format.
+    /// Returns the name of the kind in the text format.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -32,7 +32,7 @@ pub struct Text {
 }
 
 impl Text {
-    /// An empty text.
+    /// Creates an empty text.
     #[must_use]
     pub fn new() -> Text {
         Text::default()
@@ -46,8 +46,8 @@ impl Text {
         self.words(&["\n# TYPE ", name, " ", kind.name(), "\n"]);
     }
 
-    /// Writes one sample. Its name is the family's name; in a histogram, the family's name followed by
-    /// `_bucket`, `_sum` or `_count`.
+    /// Writes one sample. The sample's name is the family's name, followed in a histogram by `_bucket`,
+    /// `_sum` or `_count`.
     pub fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         self.text.push_str(name);
         for (index, (label, value)) in labels.iter().enumerate() {
@@ -63,8 +63,8 @@ impl Text {
         words.iter().for_each(|word| self.text.push_str(word));
     }
 
-    /// Appends text that is in `quotes` or at the end of a line. Copies long runs, since fewer than one in a
-    /// thousand values needs escaping, and a scrape takes processor time from the host.
+    /// Appends text that is in `quotes` or at the end of a line. Copies long runs of letters at a time: fewer
+    /// than one in a thousand values needs escaping, and a scrape takes processor time from the host.
     fn escaped(&mut self, text: &str, quotes: bool) {
         let is_special = |letter: char| matches!(letter, '\\' | '\n') || quotes && letter == '"';
         for piece in text.split_inclusive(is_special) {
@@ -76,7 +76,7 @@ impl Text {
         }
     }
 
-    /// The text written so far.
+    /// Returns the text written so far.
     #[must_use]
     pub fn into_string(self) -> String {
         self.text

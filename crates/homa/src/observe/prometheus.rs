@@ -29,15 +29,16 @@ use crate::observe::times::{Times, TimesBySize};
 /// broken in favour of the lower address.
 pub const PEERS_LISTED: usize = 64;
 
-/// If a host knows more peers than this, none is listed, since packets wait while the peers are copied.
+/// If a host knows more peers than this, none are listed, since packets have to wait while the peers are
+/// copied.
 pub const PEERS_READ: u64 = 1_000;
 
 /// Returns all counters of these hosts, and their knowledge of their peers. Each sample has the address of
 /// its host as the label `host`.
 ///
-/// This takes the hosts' locks while their counters are copied, a few microseconds, and then writes about 130
-/// KB for each host. At most [`PEERS_LISTED`] peers of a host are listed, and none if it knows more than
-/// [`PEERS_READ`]; `homa_peers_listed` is the number listed.
+/// This holds each host's locks for a few microseconds while its counters are copied, and then writes about
+/// 130 KB for each host. At most [`PEERS_LISTED`] peers of a host are listed, and none if the host knows more
+/// than [`PEERS_READ`]. `homa_peers_listed` is the number of peers listed.
 #[must_use]
 pub fn text(hosts: &[&Host]) -> String {
     let seen: Vec<HostSample> = hosts.iter().map(|host| HostSample::of(host)).collect();
@@ -77,7 +78,8 @@ fn address(addr: std::net::SocketAddr) -> String {
 
 /// Selects the peers to list, sorted by address.
 fn listed(mut peers: Vec<PeerInfo>) -> Vec<PeerInfo> {
-    // The peers are already sorted by address, and a stable sort keeps that order among equals.
+    // The peers are already sorted by address, and a stable sort keeps that order among peers with equally
+    // many RPCs.
     peers.sort_by_key(|peer| std::cmp::Reverse(peer.rpcs));
     peers.truncate(PEERS_LISTED);
     peers.sort_by_key(|peer| peer.addr);
@@ -169,7 +171,7 @@ const TIMES: [TimesMetric; 2] = [
 ];
 
 fn write_times(text: &mut Text, hosts: &[HostSample]) {
-    // Format the bounds once for all lines: formatting a fraction takes as long as the rest of the line.
+    // Format the bounds only once for all lines: formatting a fraction takes as long as the rest of a line.
     let of_end = |end: Option<Duration>| end.map_or("+Inf".to_owned(), |end| end.as_secs_f64().to_string());
     let ends: Vec<String> = Times::default().buckets().map(|(end, _)| of_end(end)).collect();
     for (name, help, times) in TIMES {

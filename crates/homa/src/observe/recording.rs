@@ -9,15 +9,15 @@ use crate::api::host::Host;
 use crate::observe::freeze::Cause;
 use crate::runtime::shared_engine::SharedEngine;
 
-/// Number of records copied while the lock is held: this takes about ten microseconds.
+/// Number of records copied while the lock is held, which takes about ten microseconds.
 const PART: usize = 4_096;
 
 impl Host {
     /// Returns the time trace so far. It is empty if
-    /// [`HostConfig::trace_records`](crate::HostConfig::trace_records) is 0. It contains the events of all
-    /// endpoints, each of which keeps that many, sorted by time. During the copy, packets wait for about ten
-    /// microseconds at a time. The dump is named after the host's address; a caller with a better name can
-    /// change it ([`Dump::node`]).
+    /// [`HostConfig::trace_records`](crate::HostConfig::trace_records) is 0. The dump contains the events of
+    /// all endpoints, sorted by time; each endpoint keeps that number of events. During the copy, packets
+    /// have to wait for about ten microseconds at a time. The dump is named after the host's address. A
+    /// caller that has a better name can change it ([`Dump::node`]).
     #[must_use]
     pub fn trace_dump(&self) -> Dump {
         let name = self.local_addr().to_string();
@@ -28,7 +28,7 @@ impl Host {
         all
     }
 
-    /// Freezes the time trace of all endpoints: its content stays as it is until
+    /// Freezes the time trace of all endpoints: its content does not change until
     /// [`unfreeze_trace`](Host::unfreeze_trace). Returns `false` if it was already frozen, or if the host has
     /// no trace. If [`HostConfig::trace_freeze_peers`](crate::HostConfig::trace_freeze_peers) is set, a
     /// FREEZE packet to each peer freezes the peer's trace, too.
@@ -41,21 +41,21 @@ impl Host {
         frozen
     }
 
-    /// Resumes recording; new events follow those already in the trace.
+    /// Resumes recording. New events follow those that are already in the trace.
     pub fn unfreeze_trace(&self) {
         self.endpoints.first().lock().unfreeze_trace();
     }
 
-    /// Whether the trace is frozen: by the application, by a slow call, or by a FREEZE packet.
+    /// Returns whether the trace is frozen: by the application, by a slow call, or by a FREEZE packet.
     #[must_use]
     pub fn trace_is_frozen(&self) -> bool {
         self.freezing.is_frozen()
     }
 
-    /// Sends a FREEZE packet to peers, asking them to freeze their traces now; returns the number of packets.
-    /// The recipients are the last [`MAX_FREEZE_PEERS`](homa_proto::MAX_FREEZE_PEERS) peers from which each
-    /// endpoint received packets. Packets can be lost, and peers need not obey. This host's own trace
-    /// continues.
+    /// Sends a FREEZE packet to peers, to request that they freeze their traces now. Returns the number of
+    /// packets sent. The recipients are the last [`MAX_FREEZE_PEERS`](homa_proto::MAX_FREEZE_PEERS) peers
+    /// from which each endpoint received packets. Packets can be lost, and peers need not obey. This host's
+    /// own trace is not frozen.
     pub fn freeze_peers(&self) -> usize {
         let peers = self.endpoints.members.iter().map(|shared| shared.lock().endpoint.freeze_peers()).sum();
         self.send_now();

@@ -1,7 +1,7 @@
 //! The runtime's events in the time trace: application sends and receives, bursts, sleeps and wake-ups.
 //!
-//! Each endpoint has one trace, guarded by the endpoint's lock: code with an event to record usually holds
-//! the lock anyway. Events that happen before the lock is taken are recorded later, with a timestamp from the
+//! Each endpoint has one trace, guarded by the endpoint's lock: code that records an event usually holds the
+//! lock anyway. Events that happen before the lock is taken are recorded later, with a timestamp from the
 //! same clock ([`HostClock::look`](crate::runtime::clock::HostClock::look)).
 
 use homa_proto::Time;
@@ -11,10 +11,10 @@ use homa_trace::{Ticks, packet_word};
 use crate::observe::freeze::Freezer;
 use crate::runtime::clock::HostClock;
 
-/// Minimum gap between two rounds of a thread that did not sleep for the thread to be recorded as not
-/// running. Polling threads come back within a few microseconds, or within tens of microseconds if they wait
-/// for the lock. If the processor is given to another thread, the gap is a millisecond or more; interrupts
-/// worth recording take a few hundred microseconds.
+/// If the gap between two rounds of a thread that did not sleep is at least this long, the thread is recorded
+/// as not running. Polling threads start the next round within a few microseconds, or within tens of
+/// microseconds if they wait for the lock. If the processor is given to another thread, the gap is a
+/// millisecond or more. Interrupts worth recording take a few hundred microseconds.
 pub(crate) const NOT_RUNNING_NS: u64 = 100_000;
 
 /// Reason for waking a thread: `a` of [`EventKind::WakeSent`].
@@ -26,7 +26,7 @@ pub(crate) const WAKE_TO_LEAD: u32 = 1;
 pub(crate) struct Tracing {
     /// `None` if time is simulated, as in tests.
     pub(crate) clock: Option<HostClock>,
-    /// When the clock was last read for the trace, unless slow work has been done since.
+    /// The time when the clock was last read for the trace, unless slow work has been done since.
     pub(crate) just_now: Option<Time>,
     pub(crate) freezer: Freezer,
     /// The trace's clock, if the trace records when the kernel received packets.
@@ -47,7 +47,8 @@ pub(crate) enum Message {
     Response = 1,
 }
 
-/// Identifies a packet in a trace, if it can be decoded, by its `sender_id`, packet word and offset.
+/// Returns what identifies a packet in a trace, if the packet can be decoded: its `sender_id`, packet word
+/// and offset.
 fn described(bytes: &[u8], wire_len: usize) -> Option<(u64, u32, u32)> {
     let packet = wire::decode(bytes, wire_len).ok()?;
     let offset = if let Body::Data(data) = &packet.body { data.offset } else { 0 };
@@ -55,8 +56,8 @@ fn described(bytes: &[u8], wire_len: usize) -> Option<(u64, u32, u32)> {
     Some((packet.common.sender_id, word, offset))
 }
 
-/// Identifies all packets of a datagram. If the datagram is not a bundle, only its header needs to be
-/// present.
+/// Returns what identifies each packet of a datagram. If the datagram is not a bundle, only its header needs
+/// to be present.
 pub(crate) fn described_packets(datagram: &[u8], wire_len: usize) -> impl Iterator<Item = (u64, u32, u32)> {
     let is_bundle = wire::packet_length(datagram).is_some();
     wire::packets(datagram)

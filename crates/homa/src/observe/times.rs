@@ -1,10 +1,10 @@
-//! Durations of calls and answers, by size. The tables have a fixed size, so recording an RPC costs the same
-//! however many were recorded before.
+//! Durations of calls and answers, by size. The tables have a fixed size, so the cost of recording an RPC
+//! does not depend on how many were recorded before.
 
 use std::time::Duration;
 
-/// Upper bound in bytes of each class but the last: messages that fit a packet, that are sent unscheduled,
-/// that need grants, and that need grants for long.
+/// Upper bound in bytes of each class except the last. The classes hold messages that fit in a packet, that
+/// are sent unscheduled, that need grants, and that need grants for a long time.
 const CLASS_ENDS: [usize; CLASSES - 1] = [1_000, 10_000, 100_000, 1_000_000];
 
 /// Names of the classes.
@@ -12,21 +12,20 @@ const CLASS_NAMES: [&str; CLASSES] = ["0-1000", "1001-10000", "10001-100000", "1
 
 const CLASSES: usize = 5;
 
-/// Times up to 2 to the power of this many nanoseconds, about a microsecond, are in the first bucket: no
-/// network is faster.
+/// Binary logarithm of the upper end of the first bucket in nanoseconds, about a microsecond. No network is
+/// faster.
 const FIRST_BITS: u32 = 10;
 
-/// Times beyond 2 to the power of this many nanoseconds, 17 s, are in the last bucket: calls time out
-/// earlier.
+/// Binary logarithm of the lower end of the last bucket in nanoseconds, 17 s. Calls time out earlier.
 const LAST_BITS: u32 = 34;
 
-/// Each doubling is divided into 2 to the power of this many buckets, so the width of a bucket is at most a
-/// quarter of its lower end.
+/// Binary logarithm of the number of buckets for each doubling of time. The width of a bucket is therefore at
+/// most a quarter of its lower end.
 const STEP_BITS: u32 = 2;
 
 const BUCKETS: usize = 2 + ((LAST_BITS - FIRST_BITS) << STEP_BITS) as usize;
 
-/// Times of RPCs by the length of the request or of the response, whichever is longer.
+/// Times of RPCs, classified by the length of the request or the response, whichever is longer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TimesBySize {
     classes: [Times; CLASSES],
@@ -53,7 +52,7 @@ impl TimesBySize {
     }
 }
 
-/// Times in buckets whose width grows with the times.
+/// A histogram of times whose buckets grow wider with the times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Times {
     counts: [u64; BUCKETS],
@@ -67,27 +66,27 @@ impl Default for Times {
 }
 
 impl Times {
-    /// Number of recorded times.
+    /// Returns the number of recorded times.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// Sum of all recorded times.
+    /// Returns the sum of all recorded times.
     #[must_use]
     pub fn sum(&self) -> Duration {
         Duration::from_nanos(self.sum_ns)
     }
 
-    /// Returns the buckets in order of time: the inclusive end of each, and the number of times in it. The
+    /// Returns the buckets in order of time, each with its inclusive end and the number of times in it. The
     /// last bucket has no end. The number and the ends of the buckets never change while a program runs.
     pub fn buckets(&self) -> impl Iterator<Item = (Option<Duration>, u64)> {
         self.counts.iter().enumerate().map(|(index, &count)| (end_ns(index).map(Duration::from_nanos), count))
     }
 
     /// Returns the quantile of the recorded times for a fraction (0 to 1). The result is the end of the
-    /// bucket that contains it, at most a quarter too long. `None` if nothing was recorded, or if the result
-    /// is in the last bucket (over 17 s).
+    /// bucket that contains the quantile, which is at most a quarter too long. Returns `None` if nothing was
+    /// recorded, or if the quantile is in the last bucket (over 17 s).
     #[must_use]
     pub fn quantile(&self, fraction: f64) -> Option<Duration> {
         let rank = ((self.count() as f64 * fraction.clamp(0.0, 1.0)).ceil() as u64).max(1);
@@ -127,7 +126,7 @@ fn bucket(ns: u64) -> usize {
     1 + (((bits - FIRST_BITS) << STEP_BITS) as usize) + step as usize
 }
 
-/// Returns the end of a bucket; the last bucket has none.
+/// Returns the end of a bucket, or `None` for the last bucket, which has no end.
 fn end_ns(index: usize) -> Option<u64> {
     let Some(index) = index.checked_sub(1) else { return Some(1 << FIRST_BITS) };
     if index == BUCKETS - 2 {

@@ -17,16 +17,16 @@ use crate::payload::pool::{self, Pool};
 /// The role of an RPC for this host's application.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// No RPC, or a request that has not arrived whole.
+    /// There is no RPC, or its request has not arrived completely.
     #[default]
     None,
     /// A call of this host's application.
     Call,
     /// A request that waits in the queue of this server.
     QueuedRequest { server: usize },
-    /// A request in the queue of this server that is not whole.
+    /// A request in the queue of this server that has not arrived completely.
     QueuedEarly { server: usize },
-    /// A request that this server's application is reading before it is whole.
+    /// A request that this server's application is reading while it is still arriving.
     Reading { server: usize },
     /// A request that this server's application has taken but not answered.
     Delivered { server: usize },
@@ -35,7 +35,7 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// Whether the request waits in the queue of this server.
+    /// Returns whether the request waits in the queue of this server.
     pub(crate) fn is_queued_at(self, server: usize) -> bool {
         self == Role::QueuedRequest { server } || self == Role::QueuedEarly { server }
     }
@@ -45,11 +45,12 @@ impl Role {
 #[derive(Debug, Default)]
 struct RpcPayload {
     role: Role,
-    /// Index of the call, or of the request that is being read, for these two roles.
+    /// Index of the call or of the request that is being read; meaningful only in the roles `Call` and
+    /// `Reading`.
     call: usize,
     outgoing: Bytes,
     incoming: Incoming,
-    /// When the request became whole, and its length in bytes: used for
+    /// When the last missing part of the request arrived, and the length of the request in bytes. Used for
     /// [`Metrics::answer_times`](crate::metrics::Metrics::answer_times).
     whole: (Time, u32),
 }
@@ -73,7 +74,7 @@ struct DeferredFree {
     cost: usize,
 }
 
-/// The payload of every open RPC.
+/// The payloads of all open RPCs.
 #[derive(Default)]
 pub(crate) struct Buffers {
     slots: Vec<Slot>,
@@ -106,10 +107,10 @@ const LARGE_BYTES: usize = 64 << 10;
 /// Cost of freeing a large buffer, relative to 1 for a small one. Measured: 19 to 52 us for a megabyte, 0.1
 /// us for a small buffer.
 const LARGE_COST: usize = 256;
-/// Total cost of the buffers freed at a time: one large buffer or 256 small ones, since the next packet may
-/// have to wait for it.
+/// Maximum total cost of the buffers freed at a time: one large buffer or 256 small ones. It is small because
+/// the next packet may have to wait until they are freed.
 const FREE_BUDGET: usize = LARGE_COST;
-/// For each multiple of this many waiting buffers, one more budget is freed at a time.
+/// The budget is increased by `FREE_BUDGET` for every this many buffers that wait to be freed.
 const MANY_FREES: usize = 64;
 
 impl Buffers {
@@ -128,7 +129,7 @@ impl Buffers {
         }
     }
 
-    /// Releases the memory of unused slots beyond `room`, which RPCs used only during a peak.
+    /// Releases the memory of unused slots beyond the first `room`, which were used only during a peak.
     pub(crate) fn resize(&mut self, room: usize) {
         if self.slots.len() <= room {
             return;
@@ -147,7 +148,7 @@ impl Buffers {
         self.deferred_frees.extend(kept);
     }
 
-    /// Returns the slot of `rpc`, reclaiming it from an earlier RPC if necessary.
+    /// Returns the slot of `rpc`, taking it over from an earlier RPC if necessary.
     fn claim(&mut self, rpc: RpcKey) -> &mut RpcPayload {
         let index = rpc.slot as usize;
         if index >= self.slots.len() {
@@ -266,14 +267,14 @@ impl Buffers {
         }
     }
 
-    /// Records that a request of `length` bytes became whole.
+    /// Records that a request of `length` bytes has arrived completely.
     pub(crate) fn note_whole(&mut self, rpc: RpcKey, now: Time, length: u32) {
         if let Some(payload) = self.payload_mut(rpc) {
             payload.whole = (now, length);
         }
     }
 
-    /// Returns when a request became whole, and its length in bytes.
+    /// Returns the time when a request had arrived completely, and the length of the request in bytes.
     pub(crate) fn whole(&self, rpc: RpcKey) -> (Time, u32) {
         self.payload(rpc).map_or((Time::ZERO, 0), |payload| payload.whole)
     }
@@ -289,7 +290,7 @@ impl Buffers {
         self.free_later(before);
     }
 
-    /// Copies an outgoing message, and sends it from the copy from now on.
+    /// Copies an outgoing message. From now on it is sent from the copy.
     pub(crate) fn copy_outgoing(&mut self, rpc: RpcKey) {
         if let Some(payload) = self.payload_mut(rpc) {
             let lent = mem::take(&mut payload.outgoing);
@@ -298,8 +299,7 @@ impl Buffers {
         }
     }
 
-    /// Copies every outgoing message whose bytes are in this memory, and sends each from its copy from now
-    /// on.
+    /// Copies every outgoing message whose bytes are in this memory. From now on each is sent from its copy.
     pub(crate) fn copy_outgoing_of(&mut self, memory: &Range<usize>) {
         let all = self.slots.iter_mut().map(|slot| &mut slot.payload);
         let mut taken_back = Vec::new();
@@ -322,7 +322,7 @@ impl Buffers {
         }
     }
 
-    /// Length of the whole incoming message in bytes, however much of it has arrived.
+    /// Returns the length of the whole incoming message in bytes, however much of it has arrived.
     pub(crate) fn incoming_len(&self, rpc: RpcKey) -> usize {
         self.payload(rpc).map_or(0, |payload| payload.incoming.len())
     }
@@ -342,7 +342,7 @@ impl Buffers {
         }
     }
 
-    /// Copies a message of one packet.
+    /// Copies a message that consists of one packet.
     fn copy(&mut self, data: &[u8]) -> Bytes {
         if data.len() <= pool::SMALL_BYTES {
             return self.pool.copy(data);
@@ -352,7 +352,7 @@ impl Buffers {
         self.finish(buffer)
     }
 
-    /// Number of buffers that had to be allocated for incoming messages because none was free.
+    /// Returns the number of buffers that had to be allocated for incoming messages because none was free.
     pub(crate) fn allocations(&self) -> u64 {
         self.pool.allocations()
     }
@@ -459,13 +459,13 @@ impl Buffers {
         }
     }
 
-    /// Bytes of outgoing messages held for open RPCs.
+    /// Returns the number of bytes of outgoing messages held for open RPCs.
     pub(crate) fn outgoing_bytes(&self) -> u64 {
         self.outgoing_bytes
     }
 
-    /// Bytes of incoming messages. Each counts with its whole length from its first packet until the
-    /// application or a queue takes it.
+    /// Returns the number of bytes of incoming messages. The whole length of a message counts from its first
+    /// packet until the application or a queue takes the message.
     pub(crate) fn incoming_bytes(&self) -> u64 {
         self.incoming_bytes
     }
@@ -554,8 +554,8 @@ mod tests {
         assert_eq!((whole.len(), &whole[..900], &whole[900..]), (1_000, &[1; 900][..], &[9; 100][..]));
     }
 
-    /// SHARE-1: a first packet from far within a message used to make the host zero all bytes before it, in
-    /// memory beside the pool's.
+    /// SHARE-1: if the first packet to arrive was from far within a message, the host used to zero all bytes
+    /// before it, in memory outside the pool.
     #[test]
     fn a_packet_from_far_within_a_message_touches_no_memory_but_its_own() {
         let mut buffers = Buffers::default();
@@ -571,7 +571,7 @@ mod tests {
         assert_eq!(buffers.allocations(), 1, "the pool's memory is used, and used again");
     }
 
-    /// SHARE-1: a half-open message of two bytes used to take 4 KiB.
+    /// SHARE-1: an incomplete message of two bytes used to occupy 4 KiB.
     #[test]
     fn a_short_message_in_parts_takes_little_memory() {
         let mut buffers = Buffers::default();

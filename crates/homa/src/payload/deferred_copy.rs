@@ -4,18 +4,18 @@
 //! lost and then have to be resent. If the copy is made before anything is sent, only the sender's processor
 //! is busy during the copy, and copying a megabyte takes longer than sending it.
 //!
-//! Therefore packets are sent from the application's memory while the call lasts, and the copy is made when
+//! Therefore packets are sent from the application's memory during the call, and the copy is made whenever
 //! nothing can be sent. If the peer turns out to have the whole message before the copy is complete, as shown
 //! by the first byte of a response, the rest of the copy is skipped. All of this happens under the host's
 //! lock, which the caller holds until the end, so no other thread sees a partly copied message. If other
-//! threads already wait for the lock, the message is copied before it is sent. If such a thread arrives
-//! later, the rest is copied at once.
+//! threads already wait for the lock, the message is copied before it is sent. If another thread starts
+//! waiting later, the rest is copied at once.
 
 use bytes::{Bytes, BytesMut};
 use homa_proto::RpcKey;
 
-/// Bytes copied between two drive rounds: a packet that arrives meanwhile waits for about as long as a few
-/// rounds take.
+/// Number of bytes copied between two drive rounds. A packet that arrives in the meantime waits for about as
+/// long as a few rounds take.
 const CHUNK_BYTES: usize = 16 << 10;
 
 /// A message as passed from the sender to the engine.
@@ -46,8 +46,8 @@ unsafe impl Send for GatherList {}
 
 impl GatherList {
     /// # Safety
-    /// The pieces must outlive this value, and the [`DeferredCopy`] that it becomes, which
-    /// [`copy_and_send`](crate::runtime::copy_and_send) ends.
+    /// The pieces must outlive this value and the [`DeferredCopy`] that is made from it, which ends with
+    /// [`copy_and_send`](crate::runtime::copy_and_send).
     pub(crate) unsafe fn new(pieces: &[&[u8]]) -> GatherList {
         let mut length = 0;
         let present = pieces.iter().filter(|piece| !piece.is_empty()).map(|piece| {
@@ -62,7 +62,8 @@ impl GatherList {
         self.length
     }
 
-    /// Returns the bytes of one piece from offset `start` of the message on; empty at the message's end.
+    /// Returns the rest of the piece that contains offset `start` of the message, from that offset on; empty
+    /// at the message's end.
     fn from(&self, start: usize) -> &[u8] {
         let at = self.all.partition_point(|piece| piece.offset <= start).wrapping_sub(1);
         let Some(piece) = self.all.get(at).filter(|_| start < self.length) else { return &[] };
@@ -106,7 +107,7 @@ impl DeferredCopy {
         DeferredCopy { rpc, pieces, buffer }
     }
 
-    /// Bytes of the whole message.
+    /// Returns the length of the whole message in bytes.
     pub(crate) fn len(&self) -> usize {
         self.pieces.length
     }
@@ -125,7 +126,8 @@ impl DeferredCopy {
         self.buffer.len() < self.pieces.length
     }
 
-    /// Returns bytes that are contiguous, either in the sender's memory or in the copy.
+    /// Returns this range of the message if its bytes are contiguous, either in the sender's memory or in the
+    /// copy.
     pub(crate) fn get(&self, start: usize, end: usize) -> Option<&[u8]> {
         self.pieces.from(start).get(..end - start).or_else(|| self.buffer.get(start..end))
     }

@@ -1,9 +1,9 @@
-//! Large messages received directly into their own memory.
+//! Receives large messages directly into their own memory.
 //!
 //! While a large message arrives, its next packet most likely follows the previous packet. The driver
 //! therefore receives into the next position of the message's memory, so that the kernel's copy is the only
-//! one. A second copy of a large message would occupy the receiver's core for half as long again. If the
-//! guess is wrong, the payload is copied from there to its correct position.
+//! one. A second copy of a large message would keep the receiver's core busy for half as long again. If the
+//! guess is wrong, the payload is copied from that position to the correct one.
 
 use bytes::Bytes;
 use homa_proto::{Reassembly, RpcKey, wire};
@@ -14,12 +14,12 @@ use crate::payload::memory::Memory;
 
 const _: () = assert!(homa_driver::IN_PLACE_HEADER_BYTES == wire::DATA_HEADER_LEN);
 
-/// Minimum payload of a packet for the next packet to be expected right after it. Smaller packets arrive
-/// several at a time, and copying them from the cache costs less than receiving them one by one.
+/// Minimum payload of a packet for the next packet to be expected right after it. Smaller packets are
+/// received several at a time, and copying them from the cache costs less than receiving them one by one.
 const MIN_BYTES: usize = 16 << 10;
 
 impl Buffers {
-    /// Records that `bytes` more of a message arrived in order, and whether more are to come.
+    /// Records that `bytes` more bytes of a message arrived in order, and whether more are to come.
     pub(crate) fn expect(&mut self, rpc: RpcKey, bytes: usize, more: bool) {
         self.expected = (more && bytes >= MIN_BYTES).then_some(rpc);
     }
@@ -31,20 +31,20 @@ impl Buffers {
         Some(DirectReceive { rpc, length: *length, memory: std::mem::take(memory), packet: None })
     }
 
-    /// Sets a message's memory aside while a packet is processed whose `payload` bytes were written after the
-    /// end of the bytes in that memory. `offset` is the packet's offset in its own message.
-    /// [`Buffers::release_held`] must follow.
+    /// Sets a message's memory aside while a packet is processed whose payload was received there: its
+    /// `payload` bytes were written after the end of the bytes in that memory. `offset` is the packet's
+    /// offset in its own message. The caller must call [`Buffers::release_held`] afterwards.
     pub(crate) fn hold_in_place(&mut self, mut in_place: DirectReceive, offset: u32, payload: usize) {
         in_place.packet = Some((offset, payload));
         self.in_place = Some(in_place);
     }
 
-    /// Number of payload bytes that were received in place and are held; 0 if none.
+    /// Returns the number of payload bytes that were received in place and are held; 0 if there are none.
     pub(crate) fn payload_in_place(&self) -> usize {
         self.in_place.as_ref().and_then(|in_place| in_place.packet).map_or(0, |(_, payload)| payload)
     }
 
-    /// Returns the memory to the table.
+    /// Returns the memory to its message in the table.
     pub(crate) fn give_back(&mut self, in_place: DirectReceive) {
         if let Some(Incoming::Partial { memory, .. }) = self.incoming_mut(in_place.rpc) {
             *memory = in_place.memory;
@@ -53,7 +53,7 @@ impl Buffers {
         }
     }
 
-    /// Like [`Buffers::give_back`], for the held memory.
+    /// Like [`Buffers::give_back`], for the memory that was set aside.
     pub(crate) fn release_held(&mut self) {
         if let Some(in_place) = self.in_place.take() {
             self.give_back(in_place);
@@ -75,7 +75,7 @@ impl Buffers {
             self.expect(rpc, len as usize, offset + len < message_length);
             return;
         }
-        // SAFETY: these bytes were written (`hold_in_place`) under the lock that the caller has held ever
+        // SAFETY: these bytes were written (`hold_in_place`) under the lock, which the caller has held ever
         // since.
         let received = unsafe { in_place.memory.written(payload) };
         if rpc != in_place.rpc {
@@ -83,7 +83,7 @@ impl Buffers {
             self.in_place = Some(in_place);
             return;
         }
-        // The source and the destination are the same memory and overlap, so the part is copied out first.
+        // The source and the destination are the same memory and overlap, so copy the part out first.
         let copy = received[part].to_vec();
         self.give_back(in_place);
         self.write(rpc, message_length, offset, len, &copy);
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_part_of_a_packet_goes_where_it_belongs_and_a_dropped_one_nowhere() {
-        // The first half of the packet is already there.
+        // The first half of the packet's bytes has already arrived.
         let (mut buffers, in_place) = expecting(&bytes(PACKET / 2, PACKET));
         buffers.hold_in_place(in_place, (PACKET / 2) as u32, PACKET);
         buffers.write(A, LENGTH, PACKET as u32, (PACKET / 2) as u32, &[]);

@@ -11,7 +11,7 @@ use crate::payload::memory::Memory;
 pub(crate) enum Incoming {
     #[default]
     None,
-    /// A message of one packet, copied once.
+    /// A message that consists of one packet, copied once.
     Single(Bytes),
     /// Memory with room for the `length` bytes of the whole message.
     Partial { memory: Memory, length: usize },
@@ -34,8 +34,8 @@ pub(crate) struct DirectReceive {
     pub(super) memory: Memory,
     /// Length of the whole message.
     pub(super) length: usize,
-    /// The packet received after the end of `memory`: its offset in its own message, which may be a different
-    /// one, and its length in bytes.
+    /// The packet that was received after the end of `memory`: its offset in its own message, which may be a
+    /// different message, and its length in bytes.
     pub(super) packet: Option<(u32, usize)>,
 }
 

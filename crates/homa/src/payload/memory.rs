@@ -10,21 +10,22 @@ use bytes::BytesMut;
 
 use crate::payload::sparse::SparseBuffer;
 
-/// Provides memory for incoming messages, for an application that needs its messages at particular addresses:
+/// Memory for incoming messages, provided by an application that needs its messages at particular addresses:
 /// see [`Socket::set_memory`](crate::kernel_api::Socket::set_memory).
 pub trait MessageMemory: Send + Sync {
-    /// Lends memory for a message of `length` bytes. Called when the first packet arrives, whichever part of
-    /// the message it carries. `None` makes the host use its own memory. Called under the host's lock, so it
-    /// must be quick and must not call into the host.
+    /// Lends memory for a message of `length` bytes. This is called when the first packet arrives, no matter
+    /// which part of the message the packet carries. If it returns `None`, the host uses its own memory. It
+    /// is called under the host's lock, so it must be quick and must not call into the host.
     fn lend(&self, length: usize) -> Option<Lent>;
 }
 
 /// The owner of lent memory. Dropping the owner returns the memory. It is dropped with the message, or with
 /// an RPC that never received the whole message.
 pub trait Lender: Send + Sync {
-    /// Whether the memory may still be written to; called before each write. To revoke the memory, first make
-    /// this return false, and then call [`Socket::await_writers`](crate::kernel_api::Socket::await_writers):
-    /// after that no write is in progress. The message is still delivered, with the bytes that it contains.
+    /// Returns whether the memory may still be written to. This is called before each write. To revoke the
+    /// memory, first make this return false, and then call
+    /// [`Socket::await_writers`](crate::kernel_api::Socket::await_writers). Once that returns, no write is in
+    /// progress. The message is still delivered, with whatever bytes the memory contains.
     fn is_there(&self) -> bool;
 }
 
@@ -45,8 +46,8 @@ impl Lent {
     /// Lends `length` bytes beginning at `start`.
     ///
     /// # Safety
-    /// The bytes must be valid memory with any content, and any thread may write to them, until the lender is
-    /// dropped or `is_there` returns false. Until then no other code may write to them, or rely on their
+    /// Until the lender is dropped or `is_there` returns false, the bytes must be valid memory (with any
+    /// content) to which any thread may write. Until then, no other code may write to them or rely on their
     /// content.
     pub unsafe fn new(start: NonNull<u8>, length: usize, lender: impl Lender + 'static) -> Lent {
         Lent { start, length, lender: Box::new(lender) }
@@ -63,8 +64,8 @@ impl Lent {
 
 impl AsRef<[u8]> for Lent {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the bytes are valid memory, and each was written only once, before this is handed out. If
-        // the lender has revoked them, only the lender can read them.
+        // SAFETY: the bytes are valid memory, and each was written only once, before the message was handed
+        // out. If the lender has revoked them, only the lender can read them.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.length) }
     }
 }
@@ -75,10 +76,10 @@ impl std::fmt::Debug for Lent {
     }
 }
 
-/// The received part of a message: up to the last byte that has arrived, with room for the whole message.
+/// The received part of a message, up to the last byte that has arrived, and room for the whole message.
 #[derive(Debug)]
 pub(crate) enum Memory {
-    /// The host's own memory. Only packets that bring bytes for a page touch that page.
+    /// The host's own memory. A page is touched only by packets that contain bytes for it.
     Own(SparseBuffer),
     /// Lent memory. Its gaps have arbitrary content. `end` is the exclusive end of the last received byte.
     Lent { lent: Lent, end: usize },
@@ -91,7 +92,7 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Returns memory for a message that fits the empty `buffer`.
+    /// Returns memory for a message that fits in the empty `buffer`.
     pub(crate) fn own(buffer: BytesMut) -> Memory {
         Memory::Own(SparseBuffer::new(buffer))
     }
@@ -100,7 +101,8 @@ impl Memory {
         Memory::Lent { lent, end: 0 }
     }
 
-    /// Exclusive end of the received bytes; for the host's own memory, of the bytes before the first gap.
+    /// Returns the exclusive end of the received bytes. For the host's own memory, the end of the bytes
+    /// before the first gap.
     pub(crate) fn len(&self) -> usize {
         match self {
             Memory::Own(bytes) => bytes.len(),
@@ -117,7 +119,7 @@ impl Memory {
         }
     }
 
-    /// Whether the next packet can be received directly after the end.
+    /// Returns whether the next packet can be received directly after the end.
     pub(crate) fn is_open_ended(&self) -> bool {
         match self {
             Memory::Own(bytes) => !bytes.has_parts(),
@@ -164,7 +166,7 @@ impl Memory {
         unsafe { slice::from_raw_parts(end, bytes) }
     }
 
-    /// Records that the first `bytes` bytes of the spare memory are written.
+    /// Records that the first `bytes` bytes of the spare memory have been written.
     ///
     /// # Safety
     /// These bytes must have been written.

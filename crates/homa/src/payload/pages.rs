@@ -1,9 +1,10 @@
-//! Returns memory pages whose content is no longer needed to the system.
+//! Returns memory pages to the system when their content is no longer needed.
 
 use std::mem::MaybeUninit;
 
-/// Shorter memory keeps its pages, since the system call costs more than the pages are worth. From this size
-/// on, glibc initially maps memory separately, and unmaps it when it is freed.
+/// Minimum size of memory whose pages are returned: for less memory, the system call would cost more than the
+/// pages are worth. From this size on, glibc initially maps each allocation separately, and unmaps it when it
+/// is freed.
 const MIN_BYTES: usize = 128 << 10;
 
 /// Returns the pages that lie within this memory. Its content is undefined afterwards.
@@ -21,8 +22,8 @@ pub(crate) fn release(memory: &mut [MaybeUninit<u8>]) {
 }
 
 /// Returns free pages of the heap to the system. glibc itself does so only at the end of the heap. After a
-/// peak of short messages, a few live messages would keep all pages below them. Other allocators have their
-/// own rules.
+/// peak of short messages, a few live messages would keep all pages below them in memory. Other allocators
+/// have their own rules.
 pub(crate) fn trim_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: the call takes a number, and returns only pages that no allocation overlaps.
@@ -44,7 +45,7 @@ pub(crate) fn resident(memory: &[MaybeUninit<u8>]) -> usize {
     let begin = memory.as_ptr().align_offset(page);
     let count = (memory.len() - begin) / page;
     let mut pages = vec![0_u8; count];
-    // SAFETY: the pages are part of `memory`, hence mapped, and `pages` has one byte for each page.
+    // SAFETY: the pages are part of `memory` and therefore mapped, and `pages` has one byte for each page.
     let result = unsafe {
         libc::mincore(memory.as_ptr().add(begin).cast_mut().cast(), count * page, pages.as_mut_ptr())
     };

@@ -2,8 +2,8 @@
 //!
 //! To the application a message is a [`Bytes`], which it may keep, split and send to other threads. The pool
 //! keeps a second, empty handle to the same memory. When that handle is the only one left, the memory is free
-//! again. Reusing the memory saves an allocation, and the pages of a large message are already mapped. Having
-//! the kernel create and reclaim a megabyte of pages costs more than receiving a megabyte.
+//! again. Reusing the memory saves an allocation, and the pages of a large message are already mapped. It
+//! takes the kernel longer to create and reclaim a megabyte of pages than to receive a megabyte.
 //!
 //! Short messages share chunks, so an application that keeps a short message keeps its whole chunk alive. To
 //! keep a short message for longer than a moment, copy it.
@@ -22,21 +22,21 @@ pub(crate) const SMALL_BYTES: usize = 2 << 10;
 /// typical length, before another chunk is needed.
 const CHUNK_BYTES: usize = 16 << 10;
 
-/// Maximum number of chunks. As long as the messages that the application holds fit these chunks, no chunk is
-/// allocated.
+/// Maximum number of chunks. As long as the messages that the application holds fit in these chunks, no chunk
+/// is allocated.
 const CHUNKS: usize = 64;
 
-/// Size of the smallest class of longer buffers; each class doubles the size. A short message that arrives in
-/// parts also uses such a buffer.
+/// Buffer size of the smallest class of longer buffers. Each further class has twice the size. A short
+/// message that arrives in parts also uses such a buffer.
 const LEAST_CLASS_BYTES: usize = 256;
-/// Number of classes; the last one has buffers of 1 MiB. Longer messages (Linux Homa's limit is 1,000,000
+/// Number of classes. The last class has buffers of 1 MiB. Longer messages (Linux Homa's limit is 1,000,000
 /// bytes) are rare, and their memory is not kept.
 const CLASSES: usize = 13;
 
-/// Maximum bytes kept per class, free or not: a megabyte.
+/// Maximum number of bytes kept in each class, free or not: a megabyte.
 const KEPT_BYTES: usize = 1 << 20;
-/// Maximum number of buffers kept per class of larger buffers, enough for the messages that a link has in
-/// flight at a time. All classes together keep at most 39 MiB.
+/// Maximum number of buffers kept in each class of larger buffers. It is enough for the messages that are in
+/// flight on a link at a time. All classes together keep at most 39 MiB.
 const KEPT_BUFFERS: usize = 16;
 
 /// Maximum number of buffers of a class that are checked for a free one. The buffer that was handed out first
@@ -50,13 +50,14 @@ pub(crate) struct Pool {
     chunk: Option<BytesMut>,
     /// The chunks used before the current one, the oldest first.
     chunks: VecDeque<BytesMut>,
-    /// Empty handles of the longer buffers by class, the first handed out first.
+    /// Empty handles of the longer buffers by class. In each class, the buffer that was handed out first
+    /// comes first.
     classes: [VecDeque<BytesMut>; CLASSES],
     /// Number of buffers that had to be allocated.
     allocations: u64,
 }
 
-/// Returns the class of a buffer for `length` bytes; `None` beyond the largest class.
+/// Returns the class of a buffer for `length` bytes; `None` if the length exceeds the largest class.
 fn class_of(length: usize) -> Option<usize> {
     let units = length.max(1).div_ceil(LEAST_CLASS_BYTES).next_power_of_two();
     Some(units.trailing_zeros() as usize).filter(|class| *class < CLASSES)
@@ -80,8 +81,8 @@ impl Pool {
         message
     }
 
-    /// Returns the next chunk: the oldest, if the application has dropped all its messages, otherwise a new
-    /// one.
+    /// Returns the next chunk: the oldest chunk if the application has dropped all messages in it, otherwise
+    /// a new chunk.
     fn next_chunk(&mut self, full: Option<BytesMut>) -> BytesMut {
         self.chunks.extend(full);
         let oldest = self.chunks.pop_front();
@@ -89,7 +90,7 @@ impl Pool {
             if oldest.try_reclaim(CHUNK_BYTES) {
                 return oldest;
             }
-            // A chunk that is forgotten here is freed with the last of its messages.
+            // If the chunk is not kept, it is freed with the last of its messages.
             if self.chunks.len() < CHUNKS - 1 {
                 self.chunks.push_back(oldest);
             }
@@ -116,8 +117,8 @@ impl Pool {
         BytesMut::with_capacity(bytes)
     }
 
-    /// Returns a buffer's content, and keeps a handle to its memory. The second result is an evicted handle,
-    /// which the caller should drop where a slow drop is acceptable.
+    /// Returns a buffer's content, and keeps a handle to the buffer's memory. The second result is a handle
+    /// that was evicted. The caller should drop it in a place where a slow drop is acceptable.
     pub(crate) fn finish(&mut self, mut buffer: BytesMut) -> (Bytes, Option<BytesMut>) {
         let message = buffer.split();
         let evicted = self.keep(buffer, message.len());
@@ -127,8 +128,8 @@ impl Pool {
     /// Takes back a buffer whose content is not needed. For the result, see [`Pool::finish`].
     ///
     /// The buffer's pages are returned to the system. Otherwise a peer that begins large messages and
-    /// abandons them would leave pages in every buffer, and an allocator that caches freed buffers does not
-    /// return them.
+    /// abandons them would leave pages in every buffer. Allocators that cache freed buffers do not return
+    /// their pages.
     pub(crate) fn give_back(&mut self, mut buffer: BytesMut) -> Option<BytesMut> {
         buffer.clear();
         pages::release(buffer.spare_capacity_mut());
@@ -146,13 +147,13 @@ impl Pool {
         if kept.len() > KEPT_BUFFERS.max(KEPT_BYTES / bytes) { kept.pop_front() } else { None }
     }
 
-    /// Forgets all buffers but the chunk from which short messages are carved. The caller should drop the
-    /// handles where a slow drop is acceptable; messages in the buffers remain valid.
+    /// Forgets all buffers except the chunk from which short messages are carved. The caller should drop the
+    /// returned handles in a place where a slow drop is acceptable. Messages in the buffers remain valid.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = BytesMut> {
         self.chunks.drain(..).chain(self.classes.iter_mut().flat_map(|class| class.drain(..)))
     }
 
-    /// Number of buffers allocated so far because none was free.
+    /// Returns the number of buffers allocated so far because none was free.
     pub(crate) fn allocations(&self) -> u64 {
         self.allocations
     }

@@ -1,8 +1,8 @@
-//! A buffer that is filled at any offset, and touches only the memory of the bytes written to it.
+//! A buffer that can be filled at any offset. Only the memory of the bytes written to it is touched.
 //!
 //! A sender chooses which part of a message comes first. If the bytes before that part were zeroed, a packet
-//! of 57 bytes would make the receiver write a megabyte, under its host's lock, and the system would have to
-//! provide the pages.
+//! of 57 bytes would make the receiver write a megabyte while holding its host's lock, and the system would
+//! have to provide the pages.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -10,13 +10,13 @@ use std::ptr;
 
 use bytes::BytesMut;
 
-/// The bytes before the first gap, and the parts after the gap: see the [module](self).
+/// The bytes before the first gap, and the parts after that gap: see the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct SparseBuffer {
     /// The bytes before the first gap, initialised up to the buffer's length.
     bytes: BytesMut,
-    /// Initialized parts of the spare capacity in ascending order, adjacent neither to each other nor to
-    /// `bytes`. Offsets count from the start of the buffer.
+    /// The initialized parts of the spare capacity, in ascending order. They are adjacent neither to each
+    /// other nor to `bytes`. Offsets count from the start of the buffer.
     parts: Vec<Range<usize>>,
 }
 
@@ -27,7 +27,7 @@ impl SparseBuffer {
         SparseBuffer { bytes: buffer, parts: Vec::new() }
     }
 
-    /// Number of bytes before the first gap.
+    /// Returns the number of bytes before the first gap.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -37,7 +37,7 @@ impl SparseBuffer {
         self.bytes.capacity()
     }
 
-    /// Whether there are bytes after the first gap.
+    /// Returns whether there are bytes after the first gap.
     pub(crate) fn has_parts(&self) -> bool {
         !self.parts.is_empty()
     }
@@ -48,7 +48,7 @@ impl SparseBuffer {
     }
 
     /// Copies `data` to offset `start`, which may be after a gap. Does nothing if the data does not fit or
-    /// overlaps bytes that are already there.
+    /// overlaps bytes that were written before.
     pub(crate) fn place(&mut self, start: usize, data: &[u8]) {
         let end = start + data.len();
         let fits = start >= self.bytes.len() && end <= self.bytes.capacity();
@@ -67,7 +67,7 @@ impl SparseBuffer {
         }
     }
 
-    /// Records a part that is about to be written; false if it overlaps another part.
+    /// Records a part that is about to be written. Returns false if it overlaps another part.
     fn add_part(&mut self, part: Range<usize>) -> bool {
         let at = self.parts.partition_point(|other| other.end < part.start);
         let joins_before = self.parts.get(at).is_some_and(|before| before.end == part.start);
@@ -105,14 +105,14 @@ impl SparseBuffer {
 
     /// Returns the address where [`SparseBuffer::spare`] begins.
     pub(crate) fn end_ptr(&mut self) -> *const u8 {
-        // Not from `as_ptr`, whose pointer may only be used within the initialised bytes.
+        // Do not use `as_ptr`: its pointer is valid only for the initialised bytes.
         self.bytes.spare_capacity_mut().as_ptr().cast()
     }
 
     /// Records that the first `bytes` bytes of the spare memory are initialised.
     ///
     /// # Safety
-    /// These bytes must be initialised, and the spare memory must have at least that many.
+    /// These bytes must be initialised, and the spare memory must have at least `bytes` bytes.
     pub(crate) unsafe fn advance(&mut self, bytes: usize) {
         // SAFETY: the caller initialised these bytes, and the bytes before them were already initialised.
         unsafe { self.bytes.set_len(self.bytes.len() + bytes) };
@@ -129,7 +129,7 @@ impl SparseBuffer {
         self.bytes
     }
 
-    /// Returns the buffer when its content is not needed.
+    /// Returns the buffer of a message whose content is not needed.
     pub(crate) fn into_buffer(self) -> BytesMut {
         self.bytes
     }

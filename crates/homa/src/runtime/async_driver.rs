@@ -1,9 +1,9 @@
-//! Driving from an async runtime: a task of the application's own runtime leads, so that no packet crosses
-//! threads.
+//! Drives the network from an async runtime: a task of the application's own runtime leads, so that packets
+//! are not passed between threads.
 //!
 //! A waiting future registers its waker with the engine and ensures that the task exists. If the future does
-//! not run on a tokio runtime, or the runtime has no I/O or time driver, the progress thread does the task's
-//! work instead and wakes the futures.
+//! not run on a tokio runtime, or that runtime has no I/O or time driver, the progress thread does the work
+//! of the task instead and wakes the futures.
 
 use std::mem;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use crate::runtime::async_state::{SleepSpan, TaskState};
 use crate::runtime::engine::{Engine, Phase};
 use crate::runtime::shared_engine::SharedEngine;
 
-/// The runtime's timers round up to a millisecond. For a shorter wait the task yields to other tasks and
-/// checks again.
+/// Maximum wait for which the task yields to other tasks and checks again instead of sleeping, since the
+/// runtime's timers round up to a millisecond.
 const SHORT_SLEEP_NS: u64 = 100 * US;
 
 /// Number of drive rounds before other tasks of the runtime get their turn.
@@ -48,8 +48,8 @@ pub(crate) fn ensure_driver(shared: &Arc<SharedEngine>) {
     runtime.spawn(run(DriverTask(Arc::clone(shared))));
 }
 
-/// The task's handle to the host. When the task is dropped, perhaps with its runtime, other threads must
-/// drive.
+/// The task's handle to the host. When the task is dropped, perhaps together with its runtime, other threads
+/// must drive.
 struct DriverTask(Arc<SharedEngine>);
 
 impl Drop for DriverTask {
@@ -73,7 +73,7 @@ enum NextStep {
     Again,
     /// Yield to other tasks, then check again.
     Yield,
-    /// Sleep until the descriptor is ready, a wake_fd is notified, or this time has passed.
+    /// Sleep until the descriptor is ready, a `wake_fd` is notified, or this time has passed.
     Sleep(Option<u64>),
     Exit,
 }
@@ -85,7 +85,7 @@ async fn run(task: DriverTask) {
         deprecated,
         reason = "its successor exists since tokio 1.54 only and is unsafe, for the sake of types other than OwnedFd"
     )]
-    // Panics on a runtime without an I/O driver, which `Drop` above then records.
+    // This panics on a runtime without an I/O driver. `Drop` above then records the panic.
     let registered = AsyncFd::with_interest(fd, Interest::READABLE);
     let Ok(fd) = registered else { return };
     shared.lock().driving.async_driver.state = TaskState::Running;
@@ -156,7 +156,7 @@ fn turn(shared: &SharedEngine, quiet_since: &mut Time) -> NextStep {
     }
 }
 
-/// Decides how the task sleeps, if it has nothing to do now.
+/// Decides how the task sleeps if it has nothing to do now.
 fn prepare_sleep(engine: &mut Engine, now: Time) -> NextStep {
     let until = engine.next_wake(now).unwrap_or(Time::NEVER);
     let timeout_ns = until.since(now);

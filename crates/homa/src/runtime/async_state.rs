@@ -1,4 +1,4 @@
-//! The state of the async driver task, as seen by threads.
+//! The state of the async driver task, as far as threads need it.
 
 use homa_proto::Time;
 
@@ -17,7 +17,7 @@ pub(super) enum TaskState {
     Unusable,
 }
 
-/// The state of the async driver task that threads need.
+/// The state of the async driver task, as far as threads need it.
 #[derive(Debug, Default)]
 pub(crate) struct AsyncDriver {
     pub(super) state: TaskState,
@@ -43,7 +43,7 @@ impl AsyncDriver {
         }
     }
 
-    /// Records that the task's sleep is being ended.
+    /// Records that the task is being woken.
     pub(crate) fn notify(&mut self) {
         if let TaskState::Sleeping { .. } = self.state {
             self.state = TaskState::Running;

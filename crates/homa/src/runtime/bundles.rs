@@ -2,8 +2,8 @@
 //! (PROTOCOL.md WIRE-21 to WIRE-24).
 //!
 //! For a short message, the path through the kernel costs more than the protocol. Packets of equal length can
-//! share that cost as segments of one super-packet; messages of mixed sizes cannot. Only packets of one burst
-//! are bundled, so no packet waits for another.
+//! share that cost as segments of one super-packet, but messages of mixed sizes cannot. Only packets of one
+//! burst are bundled, so no packet waits for another.
 
 use std::net::SocketAddr;
 
@@ -13,19 +13,19 @@ use homa_proto::{Bundle, RxPacket, TransmitRun};
 
 use crate::payload::buffers::Buffers;
 
-/// Maximum number of packets given to the driver at a time: as many as fit one datagram that the kernel
+/// Maximum number of packets given to the driver at a time: as many as fit in one datagram that the kernel
 /// segments.
 pub(crate) const BURST: usize = 64;
 
-/// A path whose maximum packet size exceeds this is within one machine, since no device has so large an MTU
-/// (jumbo frames have 9,000 bytes). Such a path has no queues with priorities (WIRE-24).
+/// A path whose maximum packet size exceeds this stays within one machine, since no device has so large an
+/// MTU (jumbo frames are up to 9,000 bytes long). Such a path has no queues with priorities (WIRE-24).
 const WITHIN_A_MACHINE_BYTES: u32 = 16_384;
 
-/// On other paths, the maximum difference between the priority levels of packets in one datagram.
+/// On all other paths, the maximum difference between the priority levels of packets in one datagram.
 const LEVELS_APART: u8 = 1;
 
-/// Number of most recent datagrams of a burst to which packets are still added: most bursts go to fewer peers
-/// than this.
+/// Packets are added only to this many of the most recent datagrams of a burst. Most bursts go to fewer
+/// peers.
 const OPEN_DATAGRAMS: usize = 16;
 
 /// Minimum length for padding a bundle, in quarters of the longest neighbouring bundle's length. A bundle at
@@ -36,7 +36,7 @@ const PADDED_QUARTERS: u32 = 3;
 /// Ends a chain of runs.
 const NO_RUN: u16 = u16::MAX;
 
-/// Returns the packets of a burst as the endpoint takes them, with bundles split into packets.
+/// Returns the packets of a burst, with bundles split into packets as the endpoint expects them.
 pub(crate) fn packets_of(burst: &RxBurst) -> impl Iterator<Item = RxPacket<'_>> + Clone {
     let packets = |(index, (from, datagram))| packets_in(from, datagram, burst.priority(index));
     burst.iter().enumerate().flat_map(packets)
@@ -51,7 +51,7 @@ pub(crate) fn packets_in(
     wire::packets(datagram).map(move |bytes| RxPacket { priority, ..RxPacket::new(from, bytes) })
 }
 
-/// A datagram, or the datagrams of a single run of packets.
+/// One datagram, or all datagrams of a single run of packets.
 #[derive(Clone, Copy, Debug)]
 struct Datagram {
     to: SocketAddr,
@@ -67,9 +67,9 @@ struct Datagram {
     packets: u16,
     /// Bytes of headers and payload.
     bytes: u32,
-    /// Length with padding; 0 if there is no padding.
+    /// Length in bytes including padding; 0 if there is no padding.
     padded: u32,
-    /// Where the bytes begin and end in [`Datagrams::bytes`], if this is a bundle.
+    /// Start and end of the bytes in [`Datagrams::bytes`], if this is a bundle.
     start: usize,
     end: usize,
 }
@@ -114,7 +114,7 @@ impl Datagram {
     }
 }
 
-/// The datagrams of a burst, in sending order. The memory is reused.
+/// The datagrams of a burst, in sending order. The memory is reused for the next burst.
 #[derive(Debug, Default)]
 pub(crate) struct Datagrams {
     datagrams: Vec<Datagram>,
@@ -125,7 +125,8 @@ pub(crate) struct Datagrams {
 }
 
 impl Datagrams {
-    /// Divides the runs of a burst into datagrams; returns how many entries of the driver's table they take.
+    /// Divides the runs of a burst into datagrams; returns the number of entries that they need in the
+    /// driver's table.
     pub(crate) fn plan(&mut self, runs: &[TransmitRun]) -> usize {
         self.datagrams.clear();
         self.next.clear();
@@ -204,10 +205,10 @@ impl Datagrams {
     }
 
     /// Removes from `runs` the packets of the first `taken` entries of the driver's table. Returns how many
-    /// of them were in bundles.
+    /// of these packets were in bundles.
     pub(crate) fn remove_taken(&self, runs: &mut Vec<TransmitRun>, mut taken: usize) -> BundleCounts {
         let mut bundled = BundleCounts::default();
-        // No run is empty, so there are no more runs than packets.
+        // No run is empty, so there are at most as many runs as packets.
         let mut is_taken = [false; BURST];
         for datagram in &self.datagrams {
             let entries = if datagram.is_bundle() { 1 } else { usize::from(datagram.packets) };
@@ -259,7 +260,7 @@ mod tests {
     use super::*;
     use crate::payload::deferred_copy::Outgoing;
 
-    /// Returns a packet of `payload` bytes to host `to`; the RPC is identified by its slot.
+    /// Returns a packet to host `to` with `payload` bytes of the RPC in the given slot.
     fn packet(
         buffers: &mut Buffers,
         slot: u32,
@@ -323,7 +324,7 @@ mod tests {
 
     #[test]
     fn a_bundle_has_the_lowest_priority_of_its_packets_which_are_no_more_than_a_level_apart() {
-        // WIRE-24
+        // WIRE-24: priorities in a bundle.
         let of =
             |priorities: [u8; 3], bundle| datagrams(&priorities.map(|priority| (1, 100, priority, bundle)));
         assert_eq!(of([5, 5, 5], ETHERNET), [(300, 5)]);
@@ -334,7 +335,7 @@ mod tests {
 
     #[test]
     fn packets_share_a_datagram_with_those_to_the_same_endpoint_and_up_to_the_longest() {
-        // WIRE-23
+        // WIRE-23: the endpoint and the length of a bundle.
         let other = Some(Bundle { endpoint: 1, max_bytes: 65_000 });
         assert_eq!(
             datagrams(&[(1, 100, 5, LOOPBACK), (1, 100, 5, other), (1, 100, 5, LOOPBACK)]),
@@ -351,7 +352,7 @@ mod tests {
 
     #[test]
     fn neighbours_that_are_nearly_full_are_brought_to_one_length() {
-        // WIRE-21
+        // WIRE-21: padding.
         let ethernet = |bytes| (1, bytes, 5, ETHERNET);
         assert_eq!(datagrams(&[ethernet(1_400), ethernet(1_300), ethernet(90)]), [(1_400, 5), (1_390, 5)]);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The calls of an endpoint, each from its start until its result is taken, and the client ports with their
+//! The calls of an endpoint, each from its start until its result is taken, and the client ports and their
 //! completions.
 
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ use crate::types::error::CallError;
 pub(crate) struct Calls {
     pub(crate) open: Slab<Call>,
     pub(crate) clients: Slab<ClientPort>,
-    /// Maximum number of calls of one client port whose completion has not been taken.
+    /// For each client port, the maximum number of calls whose completion has not been taken.
     pub(crate) completion_limit: usize,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Call {
     pub(crate) rpc: RpcKey,
     pub(crate) traced: TraceKey,
     pub(crate) owner: CallOwner,
-    /// When the call started, and the length of its request: used for
+    /// When the call started, and the length of its request. Both are used for
     /// [`Metrics::call_times`](crate::metrics::Metrics::call_times).
     pub(crate) started: Time,
     pub(crate) request_bytes: u32,
@@ -47,7 +47,7 @@ pub(crate) enum CallOwner {
     Queue { client: usize, cookie: u64 },
     /// A socket, which keeps the result until it is taken.
     Socket(SocketCall),
-    /// No receiver: the call was aborted, and the endpoint's last event for it is still to come.
+    /// No receiver: the call was aborted, but the endpoint's last event for the call is still to come.
     Nobody,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct CallTicket {
 pub(crate) struct ClientPort {
     pub(crate) port: u16,
     pub(crate) completions: VecDeque<UntakenCompletion>,
-    /// Number of calls submitted but not completed.
+    /// Number of calls that were submitted but have not completed.
     pub(crate) open: usize,
     pub(crate) closed: bool,
 }

@@ -19,14 +19,14 @@ impl HostClock {
         HostClock { system: MonotonicClock::new(), zero_ns, trace }
     }
 
-    /// The time.
+    /// Returns the current time.
     #[inline]
     pub(crate) fn now(&self) -> Time {
         self.time(self.system.now())
     }
 
-    /// Reads one moment on two clocks: on the trace's clock, for events recorded later under the lock, and on
-    /// the protocol's clock. The trace's time is 0 if there is no trace clock.
+    /// Reads the current time on two clocks at once: on the trace's clock, for events that are recorded later
+    /// under the lock, and on the protocol's clock. The trace's time is 0 if there is no trace clock.
     #[inline]
     pub(crate) fn read_both(&self) -> (u64, Time) {
         let moment = self.system.now();
@@ -61,7 +61,7 @@ mod tests {
         let (at, now) = clock.read_both();
         assert!((early_at..=ticks.now()).contains(&at) && (early..=clock.now()).contains(&now));
         assert_eq!(HostClock::new(zero_ns, untraced).read_both().0, 0);
-        // A trace that uses the clock that is never adjusted.
+        // Case: the trace uses a clock that is never adjusted.
         let raw = Trace::new(1, Clock::Monotonic).ticks();
         let (early_at, (at, _)) =
             (raw.expect("a live clock").now(), HostClock::new(zero_ns, raw).read_both());

@@ -5,8 +5,8 @@ use crate::payload::deferred_copy::{GatherList, Outgoing};
 use crate::runtime::engine::Engine;
 use crate::runtime::shared_engine::SharedEngine;
 
-/// Minimum length of a message that is copied while it is being sent: copying a shorter one takes no longer
-/// than one poll for packets.
+/// Minimum length of a message that is copied while it is being sent. Copying a shorter message takes no
+/// longer than one poll for packets.
 const MIN_BYTES: usize = 16 << 10;
 
 /// Maximum length of such a message: the host's lock is held during the whole copy.
@@ -21,7 +21,7 @@ impl Drop for CopyGuard<'_> {
     }
 }
 
-/// Whether to copy these pieces while they are being sent, rather than before.
+/// Returns whether to copy these pieces while they are being sent instead of before.
 pub(crate) fn pays_off(shared: &SharedEngine, pieces: &[&[u8]]) -> bool {
     let length: usize = pieces.iter().map(|piece| piece.len()).sum();
     (MIN_BYTES..=MAX_BYTES).contains(&length) && !shared.is_wanted() && shared.lock().waiting.is_idle()
@@ -40,8 +40,7 @@ pub(crate) fn copy_and_send<T>(
     let begun = begin(finish.0, Outgoing::GatherList(unsafe { GatherList::new(pieces) }));
     let mut sent = 0;
     while let Some(before) = finish.0.sent_of_copying() {
-        // A round that has sent packets may be followed by more packets; the copy continues only if there are
-        // none.
+        // After a round that has sent packets, more packets may follow. The copy continues only if none do.
         let goes_on = std::mem::replace(&mut sent, before) < before;
         if shared.is_wanted() || !goes_on && !finish.0.buffers.copy_more() {
             break;

@@ -1,22 +1,22 @@
-//! Whether to wake a sleeping thread for work that a busy thread may soon take.
+//! The decision whether to wake a sleeping thread for work that a busy thread may soon take.
 
 use homa_proto::Time;
 
 /// Decides whether to wake a sleeping thread for work that a busy thread may soon take.
 ///
-/// A thread that stops leading could wake another thread to lead. That costs about 13 us, and is wasted if
-/// the first thread soon returns, as threads of servers with short handlers do. Leadership is therefore left
-/// vacant if recent history shows that a thread returns sooner than a wake-up takes. If that proves wrong,
-/// the progress thread notices within a tick. Leadership is then handed over for a while, twice as long after
-/// each failure. Requests at an endpoint whose threads are all busy ([`RequestExchange`]) are handled in the
-/// same way.
+/// A thread that stops leading could wake another thread to lead. Waking it costs about 13 us, which is
+/// wasted if the first thread soon returns, as threads of servers with short handlers do. Leadership is
+/// therefore left vacant if recent history shows that a thread returns sooner than a wake-up takes. If no
+/// thread returns in time, the progress thread notices within a tick. Leadership is then handed over for a
+/// while, which is twice as long after each failure. Requests at an endpoint whose threads are all busy
+/// ([`RequestExchange`]) are handled in the same way.
 #[derive(Debug)]
 pub(crate) struct HandoverBackoff {
-    /// When leadership was left vacant although there are followers.
+    /// The time when leadership was left vacant although there were followers, if it still is.
     empty_since: Option<Time>,
-    /// Number of further times to hand leadership over without trying to leave it vacant.
+    /// How many more times to hand leadership over without trying to leave it vacant.
     hand_over: u32,
-    /// Number of times to hand leadership over after the next failed attempt.
+    /// How many times to hand leadership over after the next failed attempt to leave it vacant.
     penalty: u32,
     /// Number of consecutive attempts in which a thread returned in time.
     streak: u32,
@@ -29,15 +29,15 @@ impl Default for HandoverBackoff {
 }
 
 impl HandoverBackoff {
-    /// The cost of a wake-up to waker and sleeper together, and hence the maximum time for which leaving
-    /// leadership vacant pays off.
+    /// The total cost of a wake-up to the waker and the sleeper. It is therefore the maximum time for which
+    /// leaving leadership vacant pays off.
     const WORTH_NS: u64 = 50_000;
     const MIN_PENALTY: u32 = 64;
     const MAX_PENALTY: u32 = 1 << 20;
     /// Number of consecutive successful attempts after which the next penalty is halved.
     const GOOD_STREAK: u32 = 1_000;
 
-    /// Whether leadership may be left vacant now.
+    /// Returns whether leadership may be left vacant now.
     pub(crate) fn may_defer(&mut self, now: Time) -> bool {
         if self.hand_over > 0 {
             self.hand_over -= 1;
@@ -47,7 +47,7 @@ impl HandoverBackoff {
         true
     }
 
-    /// Whether leadership is currently left vacant.
+    /// Returns whether leadership is currently left vacant.
     pub(crate) fn is_deferred(&self) -> bool {
         self.empty_since.is_some()
     }

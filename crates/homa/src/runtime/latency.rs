@@ -1,10 +1,10 @@
-//! Keeping the processors out of deep sleep while RPCs are in flight.
+//! Keeps the processors out of deep sleep while RPCs are in flight.
 //!
 //! A thread wakes late if its processor is in deep sleep: by 50 to 75 us on the machine where this was
 //! measured, compared with 7 to 9 us without deep sleep. The kernel lets a program state the latency that it
 //! tolerates. While the program holds `/dev/cpu_dma_latency` open, no processor of the machine sleeps more
-//! deeply than the number written there allows. That costs power, and the other processors lose their turbo
-//! frequencies.
+//! deeply than the latency written to that file allows. This costs power, and the other processors lose their
+//! turbo frequencies.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -15,7 +15,7 @@ const DEVICE: &str = "/dev/cpu_dma_latency";
 /// A claim on the machine's wake-up latency, made and released by one thread.
 #[derive(Debug)]
 pub(crate) struct LatencyClaim {
-    /// False once the system has refused the claim.
+    /// Whether a claim is possible; false once the system has refused it.
     possible: bool,
     file: Option<File>,
 }

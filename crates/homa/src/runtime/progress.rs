@@ -3,15 +3,16 @@
 //! It never competes with a waiting thread. While the host is busy, it checks once per tick ([`tick_ns`])
 //! whether another thread drives. If none has for that long, it takes over leadership and sleeps on the
 //! driver's descriptor. A thread that begins to wait takes leadership from the progress thread, and notifies
-//! it only when the new leader has nothing better to do. If threads of the application have led for
+//! the progress thread only when it has nothing better to do. If threads of the application have led for
 //! [`Progress::WATCH_NS`] without any activity, the progress thread sleeps without a timer, and costs
 //! nothing.
 //!
-//! A tick takes about 20 us from the thread that runs on its core. (Measured: at 1000 ticks per second, the
-//! P99 of a polling host's RPCs rose from 22 to 50 us on a busy machine.) Longer ticks after a quiet second
-//! were tried and rejected: when threads first stopped driving, this was noticed only after 4 ms, and a peer
-//! must not wait longer than one. On a slow link the tick is the serialization delay of several packets. With
-//! that, the ticks of eight hosts that share two processors take 2 % of the processors instead of 12.
+//! Each tick costs the thread that was running on the same core about 20 us. (Measured: at 1000 ticks per
+//! second, the P99 of a polling host's RPCs rose from 22 to 50 us on a busy machine.) Longer ticks after a
+//! quiet second were tried and rejected: that threads had stopped driving was then noticed only after 4 ms,
+//! and a peer must not wait longer than 1 ms. On a slow link the tick is the serialization delay of several
+//! packets. With that length, the ticks of eight hosts that share two processors take 2 % of the processors
+//! instead of 12 %.
 //!
 //! A bound server's requests are therefore received within about a tick even if no thread is in `recv` and no
 //! RPC is open. The same holds for NEED_ACK packets to a client that has gone quiet.
@@ -25,11 +26,11 @@ pub(crate) const MIN_TICK_NS: u64 = MS;
 const MAX_TICK_NS: u64 = 10 * MS;
 
 /// Minimum number of full packets that a link carries in a tick: a third of the number after which peers send
-/// RESEND ([`Config::on_link`]). The tick has its minimum length from 100 Mbit/s on for packets of 1,480
-/// bytes, and from 580 Mbit/s on for packets of 9,000 bytes.
+/// RESEND ([`Config::on_link`]). At and above 100 Mbit/s, the tick has its minimum length for packets of
+/// 1,480 bytes; for packets of 9,000 bytes, at and above 580 Mbit/s.
 const PACKETS_A_TICK: u64 = 8;
 
-/// Returns how long no thread must have driven before the progress thread does.
+/// Returns the time without a driving thread after which the progress thread drives.
 pub(crate) fn tick_ns(config: &Config) -> u64 {
     let Some(mbps) = config.link_mbps else { return MIN_TICK_NS };
     let bits = u64::from(config.max_packet + config.link_overhead) * 8;
@@ -44,11 +45,11 @@ pub(super) enum ProgressState {
     Parked,
     /// Checks once per tick whether it is needed.
     Watching,
-    /// Leads, and sleeps on the driver's descriptor until `until`.
+    /// Leads, and sleeps on the driver's descriptor until `until` at the latest.
     Driving { until: Time },
 }
 
-/// The state of the progress thread that other threads need.
+/// The state of the progress thread, as far as other threads need it.
 #[derive(Debug)]
 pub(crate) struct Progress {
     pub(super) state: ProgressState,
@@ -75,15 +76,15 @@ impl Progress {
         }
     }
 
-    /// How long the progress thread keeps watching after the last packet. Waking it costs the waker about 13
-    /// us, which is acceptable ten times a second. While it watches, its ticks cost about one percent of a
-    /// core.
+    /// How long the progress thread keeps watching after the last packet. Waking the progress thread costs
+    /// the waker about 13 us, which is acceptable ten times per second. While the progress thread watches,
+    /// its ticks cost about one percent of a core.
     pub(super) const WATCH_NS: u64 = 100 * MS;
 
-    /// Maximum number of drive rounds at a time while other threads wait for the lock.
+    /// Maximum number of consecutive drive rounds while other threads wait for the lock.
     pub(super) const ROUNDS: u32 = 8;
 
-    /// Whether the progress thread leads and sleeps until later than `due`.
+    /// Returns whether the progress thread leads and will sleep beyond `due`.
     pub(crate) fn sleeps_beyond(&self, due: Time) -> bool {
         matches!(self.state, ProgressState::Driving { until } if until > due)
     }

@@ -14,10 +14,10 @@ use crate::runtime::sleep::{self, Interest};
 use crate::runtime::wait::BLIND_SLEEP_NS;
 use crate::tenancy::endpoint_group::mailbox::Mailbox;
 
-/// Like [`run`], but closes the host after a panic, so that its callers get an error. Without this, a panic
-/// would leave a host that receives no requests and processes no timers.
+/// Like [`run`], but closes the host after a panic, so that the host's callers get an error. Without this, a
+/// panic would leave a host that receives no requests and processes no timers.
 pub(crate) fn run_and_close_on_panic(shared: &Arc<SharedEngine>) {
-    // The inconsistent state left by the panic is only closed, no longer used.
+    // The panic may leave inconsistent state, but that state is only closed and no longer used.
     if panic::catch_unwind(AssertUnwindSafe(|| run(shared))).is_ok() {
         return;
     }
@@ -34,7 +34,7 @@ pub(crate) fn run_and_close_on_panic(shared: &Arc<SharedEngine>) {
     }
 }
 
-/// Main function of the thread, until the host is closed.
+/// The main function of the thread; returns when the host is closed.
 fn run(shared: &Arc<SharedEngine>) {
     let mut descriptor_ready = false;
     let mut drives = false;
@@ -43,9 +43,9 @@ fn run(shared: &Arc<SharedEngine>) {
     let tick_ns = shared.lock().driving.progress.tick_ns;
     loop {
         let woken = shared.now();
-        // The lock's holder most likely drives, and this thread may have just displaced it from its
-        // processor. Waiting for the holder would then block on this thread itself. One tick later is soon
-        // enough, unless another thread has requested the progress thread.
+        // The lock's holder most likely drives, and this thread may have just preempted it. This thread would
+        // then wait for a thread that cannot run because of it. Trying again one tick later is soon enough,
+        // unless another thread has requested the progress thread.
         let locked = if drives || shared.is_demanded() { Some(shared.lock()) } else { shared.lock_if_free() };
         let Some(mut engine) = locked else {
             due = None;
@@ -56,7 +56,7 @@ fn run(shared: &Arc<SharedEngine>) {
             return;
         }
         let now = shared.now();
-        // This thread's lateness only matters if no other thread has driven in the meantime.
+        // It matters that this thread is late only if no other thread has driven in the meantime.
         if let Some(due) = due.take().filter(|&due| engine.driving.last_driven <= due) {
             engine.note_not_running(due, woken);
         }
@@ -71,7 +71,7 @@ fn run(shared: &Arc<SharedEngine>) {
         let low_latency = engine.wants_low_latency(now);
         let held_before = engine.driving.progress.low_latency_held;
         if low_latency {
-            // No other event wakes this thread to release the latency claim.
+            // Wake up at this time, since no other event makes this thread release the low-latency request.
             let over = engine.driving.last_activity + Progress::WATCH_NS;
             let look = if over > now { over } else { now + Progress::WATCH_NS };
             until = Some(until.unwrap_or(Time::NEVER).min(look));
@@ -92,7 +92,7 @@ fn run(shared: &Arc<SharedEngine>) {
             due = until.filter(|&until| until != Time::NEVER);
             sleep::sleep(&shared.progress_wake, Interest { fd, room, mail }, timeout);
         }
-        // After a tick, the descriptor shows whether packets are waiting that a busy runtime has not
+        // After a tick, the descriptor shows whether packets are waiting that a busy async runtime has not
         // received.
         let look = Interest { fd: shared.fd(), ..Interest::default() };
         let mail = shared.mailbox().is_some_and(Mailbox::is_urgent);

@@ -13,7 +13,8 @@ use crate::runtime::bundles::{packets_in, packets_of};
 /// Packets that an endpoint has received but not processed yet.
 pub(crate) struct Receiving {
     pub(crate) burst: RxBurst,
-    /// A bundle of which only the first bytes were received into `burst`; empty outside a drive round.
+    /// The bytes of a bundle of which only the first bytes were received into `burst`; empty outside a drive
+    /// round.
     bundle: Vec<u8>,
     /// Consecutive rounds in which due timers were deferred in favour of received packets.
     pub(super) timer_deferrals: u32,
@@ -26,9 +27,9 @@ impl Receiving {
         Receiving { burst: RxBurst::new(), bundle: Vec::new(), timer_deferrals: 0, empty_polls: 0 }
     }
 
-    /// Receives packets. If the first packet is the expected next packet of a message, its payload goes
-    /// directly to its place in the buffers, and only its header into the burst. Returns how many packets
-    /// arrived.
+    /// Receives packets. If the first packet is the expected next packet of a message, its payload is
+    /// received directly into its place in the buffers, and only its header into the burst. Returns how many
+    /// packets arrived.
     pub(super) fn receive_in_place(
         &mut self,
         mut in_place: DirectReceive,
@@ -37,8 +38,8 @@ impl Receiving {
         let place = in_place.place();
         let start = place.as_ptr();
         let received = driver.receive_in_place(&mut self.burst, place);
-        // Only payload at the expected address is known to have been written there. If a driver breaks its
-        // contract, a packet is lost.
+        // Only payload that starts at the expected address is known to have been written there. If a driver
+        // breaks its contract, a packet is lost.
         let is_there = |payload: &&[u8]| ptr::eq(payload.as_ptr(), start.cast());
         let mut payload =
             received.as_ref().ok().filter(|payload| is_there(payload)).map_or(0, |payload| payload.len());

@@ -20,7 +20,7 @@ pub(crate) struct Requests {
     pub(crate) ports: Slab<ServerPort>,
     /// The indexes of the ports, by port number.
     pub(crate) port_index: HashMap<u16, usize, FixedState>,
-    /// Requests that were taken before they were whole, until they are read to the end.
+    /// Requests that were taken while they were still arriving, until they are read to the end.
     pub(crate) readings: Slab<Reading>,
     /// Bytes of the requests in all queues.
     pub(crate) queued_bytes: u64,
@@ -52,7 +52,7 @@ pub(crate) struct QueuedRequest {
 pub(crate) struct ServerPort {
     pub(crate) port: u16,
     pub(crate) queue: VecDeque<QueuedRequest>,
-    /// Number of queue entries whose RPC is over.
+    /// Number of queue entries whose RPC has ended.
     pub(crate) dead: usize,
     pub(crate) tasks: TaskQueue,
     /// Offers of requests to threads that wait at other endpoints.
@@ -61,9 +61,9 @@ pub(crate) struct ServerPort {
     pub(crate) answered: usize,
     /// Number of RPCs that the application has taken but not answered.
     pub(crate) in_hand: usize,
-    /// No handle is left. The port closes when no RPC is unanswered or unacknowledged.
+    /// Whether no handle is left. The port closes once every RPC has been answered and acknowledged.
     pub(crate) closed: bool,
-    /// Selects the requests that are delivered before they are whole; `None`: none.
+    /// Selects the requests that are delivered early; `None` if there are none.
     pub(crate) early: Option<EarlyDelivery>,
     /// Whether the socket that took the port's requests is gone while some of them are still unanswered.
     pub(crate) abandoned: bool,
@@ -76,22 +76,22 @@ impl ServerPort {
         ServerPort { port, socket, ..ServerPort::default() }
     }
 
-    /// Number of requests in the queue.
+    /// Returns the number of requests in the queue.
     pub(crate) fn queue_len(&self) -> usize {
         self.queue.len() - self.dead
     }
 }
 
-/// A request that was delivered before it was whole, as referred to by its handle.
+/// A handle's reference to a request that was delivered early.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PartialRequest {
-    /// Index of its [`Reading`].
+    /// Index of the request's [`Reading`].
     pub(crate) index: usize,
     /// Length of the whole request in bytes.
     pub(crate) length: u32,
 }
 
-/// A request that was delivered before it was whole, until it is read to the end.
+/// A request that was delivered early, until it is read to the end.
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub(crate) rpc: RpcKey,
@@ -105,7 +105,7 @@ pub(crate) struct Reading {
 /// The next result for a reader.
 pub(crate) enum ReadChunk {
     More(Bytes),
-    /// The whole request, or the reason why it will never be whole.
+    /// The whole request, or the reason why the rest will never arrive.
     End(Result<Bytes, ReadError>),
     /// The reader has read the whole request.
     Whole,

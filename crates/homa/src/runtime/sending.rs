@@ -11,7 +11,7 @@ use crate::observe::metrics::HostCounts;
 use crate::payload::buffers::Buffers;
 use crate::runtime::bundles::{BURST, DatagramEntry, Datagrams};
 
-/// Bursts of at most this many packets use a smaller table.
+/// Maximum number of packets in a burst that uses the smaller table.
 const SHORT_BURST: usize = 32;
 
 /// The packets that the endpoint has handed out but the driver has not taken.
@@ -22,11 +22,11 @@ pub(crate) struct Sending {
     headers: Vec<HeaderBuf>,
     /// The datagrams of the unsent packets, as given to the driver.
     datagrams: Datagrams,
-    /// Whether the last round of sending ended at its bound, so that there may be more to send.
+    /// Whether the last round of sending reached its limit, so that there may be more to send.
     pub(super) backlog: bool,
-    /// The port of all peers, if a peer is only an address: see [`Driver::peers_port`].
+    /// The port of all peers, if peers are identified by address only: see [`Driver::peers_port`].
     pub(super) peers_port: Option<u16>,
-    /// The peer whose maximum packet size was last reported to the endpoint, and when.
+    /// The peer whose maximum packet size was last reported to the endpoint, and the time of that report.
     pub(super) last_peer: Option<(SocketAddr, Time)>,
 }
 
@@ -35,7 +35,8 @@ impl Sending {
         Sending { peers_port, ..Sending::default() }
     }
 
-    /// Gives the unsent runs, `packets` packets in total, to the driver; returns how many packets it took.
+    /// Gives the unsent runs, `packets` packets in total, to the driver. Returns how many packets the driver
+    /// took.
     pub(super) fn send_unsent(
         &mut self,
         packets: usize,
@@ -45,7 +46,7 @@ impl Sending {
         if let [run] = self.unsent.as_slice()
             && packets == 1
         {
-            // A lone RPC, which a table would slow down.
+            // This is a lone RPC, which a table would slow down.
             let payload = run.first.payload.and_then(|range| buffers.outgoing(&range));
             let packet = tx_packet(&run.first, &run.first.header, payload.unwrap_or_default());
             let taken = driver.send(&[packet])?;
@@ -68,7 +69,7 @@ impl Sending {
         Ok(packets - left as usize)
     }
 
-    /// Gives the datagrams to the driver, at most `N` of them; returns how many it took.
+    /// Gives at most `N` of the datagrams to the driver. Returns how many the driver took.
     fn send_table<const N: usize>(
         &mut self,
         driver: &mut dyn Driver,

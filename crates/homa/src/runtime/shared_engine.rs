@@ -1,5 +1,5 @@
-//! The state shared by the handles of an endpoint: the engine behind its lock, the clock, and the means to
-//! sleep.
+//! The state that the handles of an endpoint share: the engine behind its lock, the clock, and the
+//! descriptors used for sleeping.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -21,16 +21,16 @@ use crate::tenancy::endpoint_group::EndpointGroup;
 use crate::tenancy::endpoint_group::exchange::RequestExchange;
 use crate::tenancy::endpoint_group::mailbox::Mailbox;
 
-/// Number of attempts to take the lock before a thread sleeps for it. A drive round holds the lock for at
-/// most tens of microseconds, and waking a sleeping thread costs both sides more than that.
+/// Number of attempts to take the lock before a thread sleeps until the lock is free. A drive round holds the
+/// lock for at most tens of microseconds, and waking a sleeping thread costs both sides more than that.
 const LOCK_TRIES: u32 = 4_000;
 
 /// Like `LOCK_TRIES`, but for threads that do not poll, since they share their processors with others. The
-/// lock's holder has often lost its processor, and spinning keeps it from getting one. (With four hosts on
-/// two processors, spinning wasted a sixth of all processor time.)
+/// lock's holder has often been descheduled, and spinning keeps it from getting a processor again. (With four
+/// hosts on two processors, spinning wasted a sixth of all processor time.)
 const SLEEPERS_LOCK_TRIES: u32 = 100;
 
-/// Number of attempts for which a thread that polls in rounds leaves the lock to others before it competes
+/// Number of attempts during which a thread that polls in rounds leaves the lock to others before it competes
 /// for the lock again.
 const GIVE_WAY_TRIES: u32 = 1_000;
 
@@ -43,16 +43,16 @@ pub(crate) struct SharedEngine {
     pub(crate) clock: HostClock,
     /// A duplicate of the driver's descriptor, to sleep on without the lock.
     fd: Option<OwnedFd>,
-    /// Ends the leader's sleep.
+    /// Wakes the leader.
     pub(crate) leader_wake: WakeFd,
-    /// Ends the progress thread's sleep.
+    /// Wakes the progress thread.
     pub(crate) progress_wake: WakeFd,
-    /// Whether an async driver task exists or will soon. Changes under the lock. A reader without the lock
+    /// Whether an async driver task exists or soon will. Changes under the lock. A reader without the lock
     /// may see a stale `true` when the task ends, but the end of the task makes the progress thread check the
     /// network.
     #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "there is no such task"))]
     pub(crate) has_async_driver: AtomicBool,
-    /// Ends the async driver task's sleep.
+    /// Wakes the async driver task.
     pub(crate) async_wake: Arc<TaskWake>,
     /// The group of the host's endpoints and this endpoint's index in it, if there are several endpoints.
     group: Option<(Arc<EndpointGroup>, usize)>,
@@ -60,12 +60,12 @@ pub(crate) struct SharedEngine {
     members: OnceLock<Vec<Weak<SharedEngine>>>,
     /// How long a waiting thread polls before it sleeps, in nanoseconds.
     pub(crate) poll_ns: u64,
-    /// Number of RPCs open in this endpoint when its lock was last released, if there are other endpoints to
-    /// compare with.
+    /// Number of RPCs open in this endpoint when its lock was last released, if the host has other endpoints
+    /// to compare with.
     open_rpcs: AtomicU32,
-    /// Whether a thread or task drove when the lock was last released.
+    /// Whether a thread or task was driving when the lock was last released.
     attended: AtomicBool,
-    /// Whether a thread is about to sleep where only the progress thread can wake it.
+    /// Whether a thread is about to sleep in a place where only the progress thread can wake it.
     demanded: AtomicBool,
 }
 
@@ -100,9 +100,9 @@ impl SharedEngine {
         }
     }
 
-    /// Makes the progress thread drive at once if no other thread does, for a caller that does not wait here
-    /// but must be woken for new items. Takes no lock and allocates no memory: a signal may have interrupted
-    /// a thread that is inside the lock or the allocator.
+    /// Makes the progress thread drive at once if no other thread does. This is for a caller that does not
+    /// wait here but must be woken for new items. Takes no lock and allocates no memory, because the caller
+    /// may be a signal handler that interrupted a thread while it held the lock or was in the allocator.
     #[cfg(feature = "kernel-api")]
     pub(crate) fn attend(&self) {
         if !self.attended.load(Ordering::Relaxed) && !self.demanded.swap(true, Ordering::Relaxed) {
@@ -110,18 +110,18 @@ impl SharedEngine {
         }
     }
 
-    /// Whether the progress thread was requested and has not yet noticed.
+    /// Returns whether the progress thread was requested and has not yet noticed.
     pub(crate) fn is_demanded(&self) -> bool {
         self.demanded.load(Ordering::Relaxed)
     }
 
-    /// Whether [`attend`](SharedEngine::attend) was called since the last call of this function. Only the
-    /// progress thread calls it.
+    /// Returns whether [`attend`](SharedEngine::attend) was called since the last call of this function. Only
+    /// the progress thread calls it.
     pub(crate) fn take_demand(&self) -> bool {
         self.demanded.swap(false, Ordering::Relaxed)
     }
 
-    /// Gives this endpoint the handles of all endpoints of its host.
+    /// Gives this endpoint references to all endpoints of its host.
     pub(crate) fn set_members(&self, members: &[Arc<SharedEngine>]) {
         let _ = self.members.set(members.iter().map(Arc::downgrade).collect());
     }
@@ -153,18 +153,18 @@ impl SharedEngine {
         });
     }
 
-    /// Index of this endpoint among those of its host.
+    /// Returns the index of this endpoint among those of its host.
     pub(crate) fn index(&self) -> usize {
         self.group.as_ref().map_or(0, |(_, index)| *index)
     }
 
-    /// Number of RPCs open in this endpoint when its lock was last released, read without the lock; 0 if it
-    /// is the host's only endpoint.
+    /// Returns the number of RPCs open in this endpoint when its lock was last released, read without the
+    /// lock; 0 if it is the host's only endpoint.
     pub(crate) fn open_rpcs(&self) -> u32 {
         self.open_rpcs.load(Ordering::Relaxed)
     }
 
-    /// Nanoseconds since the host was created.
+    /// Returns the time since the host was created.
     pub(crate) fn now(&self) -> Time {
         self.clock.now()
     }
@@ -174,7 +174,7 @@ impl SharedEngine {
         self.now() + u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// The mailbox for messages from the host's other endpoints, if there are several endpoints.
+    /// Returns the mailbox for messages from the host's other endpoints, if there are several endpoints.
     pub(crate) fn mailbox(&self) -> Option<&Mailbox> {
         self.group.as_ref().map(|(group, index)| group.mailbox(*index))
     }
@@ -183,8 +183,8 @@ impl SharedEngine {
         self.fd.as_ref().map(AsFd::as_fd)
     }
 
-    /// Takes the lock. If a thread panicked while holding it, the engine is still consistent, though perhaps
-    /// with work undone, since its parts change one event at a time. The host keeps running.
+    /// Takes the lock. If a thread panicked while holding the lock, the engine is still consistent, since its
+    /// parts change one event at a time, although some work may be left undone. The host keeps running.
     pub(crate) fn lock(&self) -> EngineGuard<'_> {
         if let Some(guard) = self.try_lock() {
             return self.locked(guard);
@@ -198,16 +198,15 @@ impl SharedEngine {
         self.locked(guard)
     }
 
-    /// Like [`SharedEngine::lock`], for a caller with an event to record that has just
-    /// [read](HostClock::look) the clock. If the lock is free, the caller's first record shares that
-    /// timestamp.
+    /// Like [`SharedEngine::lock`], for a caller that has an event to record and has just
+    /// [read](HostClock::look) the clock. If the lock is free, the caller's first record uses that timestamp.
     pub(crate) fn lock_since(&self, at: u64) -> EngineGuard<'_> {
         let Some(mut locked) = self.lock_if_free() else { return self.lock() };
         locked.endpoint.trace().begin_stage_at(at);
         locked
     }
 
-    /// Whether threads wait for the lock.
+    /// Returns whether threads wait for the lock.
     pub(crate) fn is_wanted(&self) -> bool {
         self.wanted.load(Ordering::Relaxed) > 0
     }
@@ -217,7 +216,7 @@ impl SharedEngine {
         self.try_lock().map(|guard| self.locked(guard))
     }
 
-    /// Takes the lock again between two rounds of polling, after other threads that want it.
+    /// Takes the lock again between two rounds of polling, after other threads that are waiting for the lock.
     pub(crate) fn lock_giving_way(&self) -> EngineGuard<'_> {
         for _ in 0..GIVE_WAY_TRIES {
             if !self.is_wanted() {
@@ -256,8 +255,8 @@ impl SharedEngine {
     }
 }
 
-/// The locked engine. When the guard is dropped, threads are woken and buffers freed after the lock is
-/// released: both may run application code or take long.
+/// The locked engine. Dropping the guard releases the lock first, then wakes threads and frees buffers: both
+/// may run application code or take long.
 pub(crate) struct EngineGuard<'a> {
     guard: Option<MutexGuard<'a, Engine>>,
     shared: &'a SharedEngine,
@@ -307,7 +306,8 @@ impl EngineGuard<'_> {
     /// is for a caller that holds a lock that application code may want, too.
     pub(crate) fn peek<T>(mut self, look: impl FnOnce(&Engine) -> T) -> T {
         let seen = look(&self);
-        // A thread that queues wake-ups removes them before it releases the lock, so none is lost here.
+        // A thread that queues wake-ups takes them off the queue before it releases the lock, so none are
+        // lost here.
         self.guard = None;
         seen
     }
@@ -315,7 +315,8 @@ impl EngineGuard<'_> {
     /// Releases the lock, then wakes threads and frees buffers.
     #[inline(never)]
     fn finish_unlock(&self, mut engine: MutexGuard<'_, Engine>) {
-        // Taken out of its cell: the code below may be the application's, which may reenter this function.
+        // Take the actions out of their cell: the code below may run application code that reenters this
+        // function.
         let mut actions = UNLOCK_ACTIONS.try_with(Cell::take).unwrap_or_default();
         mem::swap(&mut actions.wakes, &mut engine.waiting.wakes);
         engine.buffers.take_frees(&mut actions.free);
@@ -324,7 +325,7 @@ impl EngineGuard<'_> {
             self.shared.fire(wake);
         }
         actions.free.clear();
-        // A thread that is exiting cannot store it.
+        // A thread that is exiting cannot store the lists.
         let _ = UNLOCK_ACTIONS.try_with(|cell| cell.set(actions));
     }
 }

@@ -1,4 +1,4 @@
-//! Sleeping in the kernel until a packet arrives, a timer is due, or another thread notifies this one.
+//! Sleeps in the kernel until a packet arrives, a timer is due, or another thread notifies this one.
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr;
@@ -6,7 +6,7 @@ use std::ptr;
 use crate::runtime::wake_fd::WakeFd;
 use crate::tenancy::endpoint_group::mailbox::Mailbox;
 
-/// The events that end a thread's sleep, besides its wake_fd.
+/// The events that end a thread's sleep, in addition to its `wake_fd`.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Interest<'a> {
     /// A driver's descriptor; the sleep ends if it is readable or has an error.
@@ -17,9 +17,9 @@ pub(crate) struct Interest<'a> {
     pub mail: Option<&'a Mailbox>,
 }
 
-/// Sleeps until the wake_fd is notified, an event of the interest occurs, or `timeout_ns` nanoseconds have
-/// passed (`None`: no limit). Clears the wake_fd. Returns whether the driver's descriptor is ready. May
-/// return early, for example on a signal.
+/// Sleeps until `wake_fd` is notified, an event in `interest` occurs, or `timeout_ns` nanoseconds have passed
+/// (`None`: no limit). May return early, for example on a signal. Clears `wake_fd`. Returns whether the
+/// driver's descriptor is ready.
 pub(crate) fn sleep(wake_fd: &WakeFd, interest: Interest<'_>, timeout_ns: Option<u64>) -> bool {
     let Some(mailbox) = interest.mail else { return poll(wake_fd, interest, timeout_ns) };
     if !mailbox.begin_sleep() {
@@ -44,10 +44,10 @@ fn poll(wake_fd: &WakeFd, interest: Interest<'_>, timeout_ns: Option<u64>) -> bo
     });
     let timeout = timeout.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
     let no_mask = ptr::null::<libc::sigset_t>();
-    // Uses the raw system call, since homa-preload may have replaced libc's function. The replacement would
-    // treat this as a sleep of the program, and make threads drive the network meanwhile, including this one.
-    // SAFETY: `fds` and the target of `timeout` outlive the call, which may write to both. The length is at
-    // most that of `fds`, and a null signal mask leaves the mask unchanged, whatever its size.
+    // Use the raw system call, since homa-preload may have replaced libc's function. The replacement would
+    // treat this as a sleep of the program, and in the meantime make threads drive the network, including
+    // this thread. SAFETY: `fds` and the target of `timeout` outlive the call, which may write to both. The
+    // length is at most that of `fds`, and a null signal mask leaves the mask unchanged, whatever its size.
     let ready = unsafe { libc::syscall(libc::SYS_ppoll, fds.as_mut_ptr(), used, timeout, no_mask, 0_usize) };
     if ready > 0 && fds[0].revents != 0 {
         wake_fd.clear();

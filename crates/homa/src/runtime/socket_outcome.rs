@@ -16,7 +16,7 @@ pub struct Outcome {
     pub cookie: u64,
     /// The server.
     pub to: ServerAddr,
-    /// The response, or why there is none.
+    /// The response, or the reason why there is none.
     pub result: Result<Bytes, CallError>,
 }
 
@@ -33,12 +33,12 @@ pub struct CallInfo {
     pub private: bool,
     /// Length of the request in bytes.
     pub request_bytes: u32,
-    /// Length of the response in bytes, if the call is over; 0 if it ended in an error.
+    /// Length of the response in bytes, if the call has ended; 0 if it ended in an error.
     pub over: Option<usize>,
 }
 
 /// The outcome of an answer whose bytes were [lent](crate::kernel_api::Socket::reply_lent). The host no
-/// longer reads them.
+/// longer reads these bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReturnedReply {
     /// The server's ID of the RPC, which is odd.
@@ -49,7 +49,7 @@ pub struct ReturnedReply {
     pub client: SocketAddr,
     /// The Homa port of the client.
     pub client_port: u16,
-    /// `Ok` if the client has acknowledged the answer, which it does even after aborting the call; otherwise
+    /// `Ok` if the client has acknowledged the answer, which it does even after aborting the call. Otherwise
     /// the reason why it has not.
     pub result: Result<(), ReplyError>,
 }

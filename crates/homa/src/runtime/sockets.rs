@@ -18,7 +18,7 @@ use crate::types::error::CallError;
 #[derive(Default)]
 pub(crate) struct Sockets {
     pub(crate) open: Slab<SocketState>,
-    /// Calls that have a deadline and are not over, sorted by deadline.
+    /// Calls in progress that have a deadline, sorted by deadline.
     pub(crate) deadlines: BTreeSet<(Time, usize)>,
     /// Answers whose bytes must be returned to a socket.
     pub(crate) lent_replies: HashMap<RpcKey, LentReply, FixedState>,
@@ -29,12 +29,12 @@ pub(crate) struct SocketState {
     pub(crate) port: u16,
     /// Calls whose outcome has not been taken, by ID.
     pub(crate) calls: HashMap<u64, usize, FixedState>,
-    /// Calls that are over and not private, and answers whose bytes are returned, in the order in which they
-    /// ended.
+    /// Ended calls that are not private, and answers whose bytes are to be returned, in the order in which
+    /// they ended.
     pub(crate) over: VecDeque<Deliverable>,
-    /// The server port in whose queue requests wait.
+    /// The server port in whose queue the socket's requests wait.
     pub(crate) server: Option<usize>,
-    /// Whether requests were checked first the last time.
+    /// Whether requests were checked before outcomes the last time.
     pub(crate) requests_first: bool,
     pub(crate) closed: bool,
     /// Called when something arrives for which no thread waits.
@@ -43,7 +43,7 @@ pub(crate) struct SocketState {
     pub(crate) offers: ExchangeOffer,
 }
 
-/// A call or answer that is over and waits to be received.
+/// A call or answer that has ended and waits to be received.
 pub(crate) enum Deliverable {
     /// The call with this index.
     Call(usize),
@@ -56,7 +56,7 @@ pub(crate) struct SocketCall {
     pub(crate) id: u64,
     pub(crate) cookie: u64,
     pub(crate) private: bool,
-    /// When the call expires, and the caller's time limit.
+    /// The time when the call expires, and the caller's time limit.
     pub(crate) deadline: Option<(Time, Duration)>,
     pub(crate) result: Option<Result<Bytes, CallError>>,
 }

@@ -26,13 +26,13 @@ impl TaskQueue {
         (self.next_id, None)
     }
 
-    /// Removes a task; `None` if it has been woken.
+    /// Removes a task, and returns its waker; `None` if the task has already been woken.
     pub(crate) fn forget(&mut self, id: u64) -> Option<Waker> {
         let at = self.tasks.iter().position(|(known, _)| *known == id)?;
         self.tasks.remove(at).map(|(_, waker)| waker)
     }
 
-    /// Removes the first task in the wake order. Tasks are not assigned to cores.
+    /// Removes the first task in the wake order. For this, tasks have no cores.
     pub(crate) fn pop(&mut self, by: &WakeChooser) -> Option<Waker> {
         let at = by.first(self.tasks.iter().enumerate().map(|(at, _)| (at, 0)))?;
         self.tasks.remove(at).map(|(_, waker)| waker)

@@ -3,7 +3,7 @@
 #[cfg(feature = "tokio")]
 pub(crate) use tokio::sync::Notify as TaskWake;
 
-/// Without an async runtime there is no such task.
+/// Stands in for the real `TaskWake`, since without an async runtime there is no such task.
 #[cfg(not(feature = "tokio"))]
 #[derive(Debug, Default)]
 pub(crate) struct TaskWake;

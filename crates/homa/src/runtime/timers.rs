@@ -1,7 +1,7 @@
-//! Time limits of waits: limits on blocking waits, and timers that wake futures.
+//! Time limits of waits: deadlines of blocking waits, and timers that wake futures.
 //!
-//! The timers belong to the endpoint, and the thread or task that drives it fires them. A future with a time
-//! limit therefore needs no runtime timer, and works without any runtime.
+//! The timers belong to the endpoint, and the thread or task that drives the endpoint fires them. A future
+//! with a time limit therefore needs no runtime timer, and works without any runtime.
 
 use std::collections::BTreeMap;
 use std::task::Waker;
@@ -35,7 +35,7 @@ pub(crate) struct TimeLimit {
     timeout: Option<Duration>,
     /// The end of a future's wait, which begins with its first poll.
     until: Option<Time>,
-    /// The key of the future's timer, once set; the timer may already have fired.
+    /// The key of the future's timer, once set. The timer may already have fired.
     timer: Option<(Time, u64)>,
 }
 
@@ -55,7 +55,7 @@ impl TimeLimit {
         Some(now() + u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Whether a future's wait is over. The wait begins with the first call of this function.
+    /// Returns whether a future's wait is over. The wait begins with the first call of this function.
     pub(crate) fn has_passed(&mut self, now: Time) -> bool {
         if self.until.is_none() {
             self.until = self.end(|| now);
@@ -64,8 +64,8 @@ impl TimeLimit {
     }
 
     /// Sets a timer that wakes `waker` at the end of the wait. The first part of the result is true if the
-    /// timer was not already set, so that sleeping threads must be notified; the second part is the waker
-    /// that was replaced.
+    /// timer was not already set. Sleeping threads must then be notified. The second part is the waker that
+    /// was replaced.
     pub(crate) fn arm(&mut self, timers: &mut Timers, waker: &Waker) -> (bool, Option<Waker>) {
         let Some(until) = self.until else { return (false, None) };
         let id = self.timer.map_or_else(
@@ -81,12 +81,12 @@ impl TimeLimit {
         (replaced.is_none(), replaced.or(earlier))
     }
 
-    /// Whether a timer must be removed before this is dropped.
+    /// Returns whether a timer must be removed before this is dropped.
     pub(crate) fn is_armed(&self) -> bool {
         self.timer.is_some()
     }
 
-    /// Removes the timer, and returns its waker, to be dropped while no lock is held.
+    /// Removes the timer, and returns its waker, which must be dropped while no lock is held.
     pub(crate) fn disarm(&mut self, timers: &mut Timers) -> Option<Waker> {
         timers.wakers.remove(&self.timer.take()?)
     }
@@ -127,7 +127,7 @@ mod tests {
             assert!(limit.arm(&mut timers, Waker::noop()).0);
             assert_eq!((timers.first(), timers.wakers.len()), (Some(Time::from_ns(due)), 1));
         }
-        // The timer fired slightly early, by the clock of another thread, and is set again.
+        // The timer fired slightly early, according to the clock of another thread, and is set again.
         assert!(timers.pop_due(Time::from_ns(60)).is_some());
         assert!(matches!(limit.arm(&mut timers, Waker::noop()), (true, None)));
         assert!(limit.disarm(&mut timers).is_some() && timers.first().is_none());

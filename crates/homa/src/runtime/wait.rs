@@ -1,8 +1,8 @@
-//! Waiting: waiting threads drive the network. One waiting thread leads, the followers sleep.
+//! Waiting for items: the waiting threads drive the network. One of them leads, and the followers sleep.
 //!
 //! On the machines where this was measured, waking a thread that sleeps on another core costs the waker 13 us
 //! and the sleeper 40 us, ten times as much as a whole RPC between two polling hosts. Therefore a lone thread
-//! waits for its packets itself, and if there are several threads, only as many are woken as have work.
+//! waits for its packets itself. If there are several threads, only those that have work are woken.
 
 use std::sync::Arc;
 use std::thread;
@@ -19,15 +19,15 @@ use crate::types::error::RecvError;
 /// Maximum sleep if the driver has no descriptor to sleep on.
 pub(crate) const BLIND_SLEEP_NS: u64 = 50_000;
 
-/// Number of rounds without work after which the processor is yielded to other runnable threads.
+/// Number of rounds without work after which a thread yields its processor to other runnable threads.
 const ROUNDS_BETWEEN_YIELDS: u32 = 16;
 
 thread_local! {
     static MY_PARKER: Arc<Parker> = Arc::default();
 }
 
-/// Waits until `take` returns an item, driving the network if no other thread does. `None` if `deadline`
-/// passed first.
+/// Waits until `take` returns an item, driving the network if no other thread does. Returns `None` if
+/// `deadline` passes first.
 ///
 /// `take` may be called any number of times, even after another thread has taken the item for which this
 /// thread was woken.
@@ -71,7 +71,7 @@ fn follow<'a>(
     on: WaitTarget,
     deadline: Option<Time>,
 ) -> EngineGuard<'a> {
-    // A thread that is exiting may run application code after its thread-local parker is gone.
+    // An exiting thread may run application code after its thread-local parker has been destroyed.
     let sleeper = &MY_PARKER.try_with(Arc::clone).unwrap_or_default();
     let (at, now) = (engine.waiting.wake_by.this_core(), engine.driving.last_driven);
     engine.waiting.wake_by.ran(at, now);
@@ -101,8 +101,8 @@ fn lead<'a, T>(
     let mut fruitless = 0_u32;
     engine.waiting.lead_handover.ended(now);
     if shared.poll_ns == 0 {
-        // Polling the driver before sleeping would cost every RPC of a thread that does not poll a useless
-        // system call. If packets are waiting, the kernel ends the sleep at once.
+        // Do not poll the driver before sleeping: for a thread that does not poll, that would add a useless
+        // system call to every RPC. If packets are waiting, the kernel ends the sleep at once.
         engine.finish_up(now);
         let taken = take(&mut engine);
         if taken.is_some() {
@@ -128,8 +128,8 @@ fn lead<'a, T>(
             quiet_since = now;
             fruitless = 0;
         } else if now.since(quiet_since) >= shared.poll_ns {
-            // A thread that does not poll makes no last check before it sleeps either: waiting packets end
-            // the sleep before it begins.
+            // A thread that does not poll does not check once more before it sleeps, either: if packets are
+            // waiting, the sleep ends at once.
             engine = leader_sleep(shared, engine, now, deadline);
             now = shared.now();
             last_round = (now, None);
@@ -143,8 +143,8 @@ fn lead<'a, T>(
     }
 }
 
-/// Locks the engine for the next round of a thread that polls, after other threads have had their chance.
-/// `fruitless` is the number of rounds since the last one with work.
+/// Locks the engine for the next round of a thread that polls, after other threads have had a chance to take
+/// the lock. `fruitless` is the number of rounds since the last one with work.
 #[inline]
 fn lock_again(shared: &SharedEngine, fruitless: u32) -> EngineGuard<'_> {
     if fruitless.is_multiple_of(ROUNDS_BETWEEN_YIELDS) {
@@ -153,10 +153,11 @@ fn lock_again(shared: &SharedEngine, fruitless: u32) -> EngineGuard<'_> {
     shared.lock_giving_way()
 }
 
-/// Drives the network for a thread that will sleep where only wakers reach it: while packets come or go,
-/// and for as long after the last ones as waiting threads poll. It ends earlier if a thread or task is to
-/// be woken, at `until`, or when `stop` returns true, which is called under the lock after each round.
-/// Returns whether to call it again: false if the network is quiet, or if another thread or task drives.
+/// Drives the network for a thread that is about to sleep in a place where only wakers can wake it. Continues
+/// while packets are received or sent, and afterwards for as long as waiting threads poll. Ends earlier if a
+/// thread or task is to be woken, at `until`, or when `stop` returns true. `stop` is called under the lock
+/// after each round. Returns whether the caller should call this again: false if the network is quiet, or if
+/// another thread or task drives.
 #[cfg(feature = "kernel-api")]
 pub(crate) fn drive_awhile(shared: &SharedEngine, until: Time, mut stop: impl FnMut() -> bool) -> bool {
     let mut engine = shared.lock();
@@ -202,13 +203,13 @@ fn leader_sleep<'a>(
     now: Time,
     deadline: Option<Time>,
 ) -> EngineGuard<'a> {
-    // The progress thread need not wake for this thread's packets. Notifying it takes time, which is best
-    // spent now.
+    // The progress thread need not wake up for this thread's packets. Notifying it takes time, which is best
+    // spent before this thread sleeps.
     engine.progress_must_not_drive();
     let mut due = engine.next_wake(now);
     if due.is_some_and(|due| due >= now + engine.driving.progress.tick_ns) {
-        // A timer of the leader's own would cost every sleep several microseconds, and the progress thread
-        // checks once in that time anyway.
+        // A timer of its own would cost the leader several microseconds for every sleep, and the progress
+        // thread checks within that time anyway.
         engine.progress_must_watch();
         due = None;
     }
@@ -249,7 +250,7 @@ pub(crate) fn take_elsewhere<'a, T>(
     mut take: impl FnMut(&mut Engine, usize) -> Option<Result<T, RecvError>>,
 ) -> Option<Result<T, RecvError>> {
     while marked != 0 {
-        // Begins with the endpoint after `home`, so that threads do not all check the same endpoint.
+        // Begin with the endpoint after `home`, so that not all threads check the same endpoint first.
         let turn = marked.rotate_right(home as u32).trailing_zeros();
         let endpoint = (home + turn as usize) % u64::BITS as usize;
         marked &= !(1 << endpoint);

@@ -13,7 +13,7 @@ pub(crate) enum WaitTarget {
     Requests(usize),
     /// A response or a request of a socket.
     Socket(usize),
-    /// The end of the last answered RPC, during shutdown of the host.
+    /// The end of the last answered RPC during a shutdown of the host.
     Drained,
     /// Nothing in the endpoint: the thread drives until a descriptor is ready.
     #[cfg_attr(not(feature = "kernel-api"), allow(dead_code, reason = "only sockets have descriptors"))]

@@ -12,7 +12,8 @@ use crate::runtime::wait_target::WaitTarget;
 use crate::runtime::wake_chooser::WakeChooser;
 use crate::tenancy::endpoint_group::exchange::RequestExchange;
 
-/// Wakes one sleeping thread. `thread::park` is not used, since the application may use its token itself.
+/// Sleeps and wakes one thread. `thread::park` is not used, since the application may itself use the token of
+/// `park`.
 #[derive(Debug, Default)]
 pub(crate) struct Parker {
     woken: Mutex<bool>,
@@ -53,7 +54,7 @@ pub(crate) enum Wakeup {
     Progress,
     /// The async driver task.
     AsyncDriver,
-    /// A thread or task at another endpoint, to help with the item at the endpoint with this index.
+    /// A thread or task at another endpoint, which is to take the item at the endpoint with this index.
     Help(Arc<RequestExchange>, usize),
 }
 
@@ -70,19 +71,19 @@ pub(super) struct Follower {
 pub(crate) struct Waiters {
     /// The target that the leader waits for.
     pub(super) leader: Option<WaitTarget>,
-    /// Until when the leader sleeps in the kernel, if it is asleep.
+    /// The time until which the leader sleeps in the kernel, if it is asleep.
     pub(super) leader_sleeps_until: Option<Time>,
     pub(super) leader_notified: bool,
     /// Followers in the order in which they fell asleep.
     pub(super) followers: Vec<Follower>,
     /// The order in which followers are woken.
     pub(crate) wake_by: WakeChooser,
-    /// Targets of followers that were woken but do not yet hold the lock.
+    /// Targets of followers that were woken but have not yet taken the lock.
     pub(super) woken_targets: Vec<WaitTarget>,
-    /// The target of which an item was taken, so that there may be more here or at other endpoints.
+    /// The target whose item was taken. There may be more items for it, here or at other endpoints.
     pub(crate) taken: Option<WaitTarget>,
     pub(super) lead_handover: HandoverBackoff,
-    /// Hand-over decisions for requests for which no thread waits at this endpoint.
+    /// Decides about handing over requests for which no thread waits at this endpoint.
     pub(crate) help_handover: HandoverBackoff,
     /// Targets that became ready since the last call of `Engine::wake_waiters`, one entry per item.
     pub(super) ready: Vec<WaitTarget>,
@@ -90,7 +91,8 @@ pub(crate) struct Waiters {
     pub(crate) wakes: Vec<Wakeup>,
     /// The time limits of futures.
     pub(crate) timers: Timers,
-    /// Wakers to call once outgoing messages take less memory than the given number of bytes.
+    /// Wakers, each with the number of bytes below which the memory of outgoing messages must fall before the
+    /// waker is called.
     pub(crate) rooms: Vec<(u64, Waker)>,
     pub(crate) counts: WaitCounts,
 }
@@ -117,7 +119,7 @@ impl Waiters {
         self.leader.is_some()
     }
 
-    /// Whether no thread waits, so that the lock may be held for longer than a drive round takes.
+    /// Returns whether no thread waits, so that the lock may be held for longer than a drive round takes.
     #[cfg_attr(not(feature = "kernel-api"), allow(dead_code, reason = "only sockets copy while they send"))]
     pub(crate) fn is_idle(&self) -> bool {
         self.leader.is_none() && self.followers.is_empty() && self.woken_targets.is_empty()
@@ -143,7 +145,7 @@ impl Waiters {
         asleep
     }
 
-    /// Wakes the first of the followers that wait for `on`; returns whether there was one.
+    /// Of the followers that wait for `on`, wakes the first in the wake order. Returns whether there was one.
     pub(super) fn wake_follower(&mut self, on: WaitTarget, now: Time) -> bool {
         let followers = self.followers.iter().enumerate().filter(|(_, follower)| follower.on == on);
         let first = self.wake_by.first(followers.map(|(at, follower)| (at, follower.core)));
@@ -159,7 +161,8 @@ impl Waiters {
         on
     }
 
-    /// Removes the calling thread from the list; `false` if the thread that woke it already did so.
+    /// Removes the calling thread from the list. Returns `false` if the thread that woke it has already done
+    /// so.
     pub(super) fn forget_follower(&mut self, sleeper: &Arc<Parker>) -> bool {
         match self.followers.iter().rposition(|follower| Arc::ptr_eq(&follower.sleeper, sleeper)) {
             Some(at) => {
@@ -177,8 +180,8 @@ impl Waiters {
         }
     }
 
-    /// Whether a thread that is awake or being woken will take the items of this target. Notifies a sleeping
-    /// leader.
+    /// Returns whether a thread that is awake or being woken will take the items of this target. Notifies the
+    /// leader if it sleeps.
     pub(crate) fn is_expected(&mut self, on: WaitTarget) -> bool {
         if self.leader == Some(on) {
             self.notify_leader();
@@ -187,7 +190,7 @@ impl Waiters {
         self.woken_targets.contains(&on)
     }
 
-    /// Wakes every thread that waits for this target, which is over: its index may be reused.
+    /// Wakes every thread that waits for this target. The target has ended, and its index may be reused.
     pub(crate) fn wake_all_on(&mut self, on: WaitTarget) {
         let woken = self.followers.extract_if(.., |follower| follower.on == on);
         for follower in woken {
@@ -215,15 +218,16 @@ mod tests {
 
     use super::*;
 
-    /// Returns the cores of the threads woken for `on`, in the order of waking. The threads fell asleep on
-    /// cores 0, 1, 2 and so on, one nanosecond apart, waiting for `asleep`.
+    /// Returns the cores of the threads that are woken for `on`, in the order in which they are woken. The
+    /// threads wait for the targets `asleep`, and fell asleep one nanosecond apart on cores 0, 1, 2 and so
+    /// on.
     fn woken(order: WakeOrder, asleep: &[WaitTarget], on: WaitTarget) -> Vec<homa_steer::Core> {
         let mut waiting = Waiters { wake_by: WakeChooser::new(order), ..Waiters::default() };
         for (core, &on) in (0..).zip(asleep) {
             waiting.wake_by.ran(core, Time::from_ns(1 + u64::from(core)));
             waiting.followers.push(Follower { on, sleeper: Arc::default(), core });
         }
-        // The core that fell asleep first has received packets since.
+        // The core whose thread fell asleep first has received packets since.
         if let Some(observed) = order.eq(&WakeOrder::LeastRecent).then_some(&mut waiting.wake_by) {
             observed.woke(0, Time::from_ns(100));
         }

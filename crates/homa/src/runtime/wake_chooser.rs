@@ -18,12 +18,12 @@ impl WakeChooser {
         WakeChooser { order, observed: (order == WakeOrder::LeastRecent).then(Box::default) }
     }
 
-    /// The core of the calling thread, or 0 if the order does not use cores.
+    /// Returns the core of the calling thread, or 0 if the order does not use cores.
     pub(crate) fn this_core(&self) -> Core {
         if self.observed.is_some() { this_core() } else { 0 }
     }
 
-    /// Records that an application thread ran on this core until now, and falls asleep.
+    /// Records that an application thread ran on this core until now and is falling asleep.
     pub(crate) fn ran(&mut self, core: Core, now: Time) {
         if let Some(observed) = &mut self.observed {
             observed.note_run(core, now.as_ns());
@@ -44,8 +44,8 @@ impl WakeChooser {
         }
     }
 
-    /// Returns the first of the sleeping threads to wake. `asleep` lists them with their cores in the order
-    /// of falling asleep.
+    /// Returns the sleeping thread to wake first. `asleep` lists the threads and their cores in the order in
+    /// which they fell asleep.
     pub(crate) fn first<T>(&self, asleep: impl DoubleEndedIterator<Item = (T, Core)>) -> Option<T> {
         let loads = self.observed.as_deref().map_or(Loads::default(), ObservedLoads::loads);
         self.order.choose(asleep, loads)
@@ -86,7 +86,8 @@ mod tests {
     #[test]
     fn the_core_that_runs_a_thread_that_receives_is_active() {
         let mut by = WakeChooser::new(WakeOrder::LeastRecent);
-        // The thread may move between the two calls; then a different core is the active one.
+        // The thread may move to another core between the two calls. In that case the other core is the
+        // active one.
         let before = by.this_core();
         by.received(Time::from_ns(7));
         let observed = by.observed.as_ref().expect("the order asks for it");

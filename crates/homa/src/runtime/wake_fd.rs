@@ -1,10 +1,10 @@
-//! A descriptor through which one thread ends another thread's sleep.
+//! A descriptor through which one thread wakes another.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// An eventfd: one thread writes to it to end another thread's sleep.
+/// An eventfd: one thread writes to it to wake another.
 #[derive(Debug)]
 pub(crate) struct WakeFd(pub(super) File);
 
@@ -19,9 +19,9 @@ impl WakeFd {
         Ok(unsafe { OwnedFd::from_raw_fd(fd) }.into())
     }
 
-    /// Ends the sleep of the thread that sleeps on this wake_fd, or its next sleep.
+    /// Wakes the thread that sleeps on this `WakeFd`. If the thread is awake, its next sleep ends at once.
     pub(crate) fn notify(&self) {
-        // The only possible error is a full counter, in which case the wake_fd is already readable.
+        // The only possible error is a full counter, in which case the descriptor is already readable.
         let _ = (&self.0).write(&1_u64.to_ne_bytes());
     }
 

@@ -8,20 +8,20 @@ use homa_driver::{BufferSizes, Driver, RxBurst};
 /// Number of queues from which a driver may receive: one for each IP version.
 const QUEUES: usize = 2;
 
-/// Minimum overhead in bytes that the kernel charges for a packet in addition to its length.
+/// Minimum overhead in bytes that the kernel charges for a packet, in addition to the packet's length.
 const BOOKED_BYTES: u64 = 256;
 
-/// Packets that arrived before the end of a process wait in the driver's queues. They have all been read once
-/// a poll found no packets, or once each queue's capacity in bytes has been read from it. Under load a poll
-/// always finds packets, so the second condition is needed.
+/// Tracks whether all packets have been read that arrived before a process ended and waited in the driver's
+/// queues. They have been read once a poll has found no packets, or once as many bytes as each queue can hold
+/// have been read from it. Under load a poll always finds packets, so the second condition is needed.
 pub(crate) struct EndBarrier {
-    /// Capacity of each queue in bytes, charged with [`BOOKED_BYTES`]; `None` if unknown.
+    /// Capacity of each queue in bytes, of which each packet also takes [`BOOKED_BYTES`]; `None` if unknown.
     queue_bytes: Option<u64>,
-    /// The registry's count of ended processes to which the fields below refer.
+    /// The registry's count of ended processes. The fields below refer to the last end that it counts.
     seen: u64,
-    /// For each queue, the bytes in it that may have arrived before that end.
+    /// For each queue, the number of its bytes that may have arrived before that end.
     old_bytes: [u64; QUEUES],
-    /// The queue of the last burst since that end.
+    /// The queue of the last burst that was received since that end.
     last: Option<usize>,
     /// Whether the packets being received arrived after that end.
     passed: bool,
@@ -35,7 +35,7 @@ impl EndBarrier {
         EndBarrier { queue_bytes, seen: 0, old_bytes: [u64::MAX; QUEUES], last: None, passed: false }
     }
 
-    /// Begins a poll for packets; the registry has counted `orphanings` ended processes.
+    /// Begins a poll for packets, at a time when the registry has counted `orphanings` ended processes.
     pub(crate) fn begin(&mut self, orphanings: u64) {
         if orphanings != self.seen {
             (self.seen, self.last) = (orphanings, None);
@@ -67,8 +67,8 @@ impl EndBarrier {
         self.last = only;
     }
 
-    /// Whether the packets being received arrived after the last end of a process, if the registry has now
-    /// counted `orphanings` ends.
+    /// Returns whether the packets being received arrived after the last end of a process, if the registry
+    /// has now counted `orphanings` ends.
     pub(crate) fn has_passed(&self, orphanings: u64) -> bool {
         self.passed && self.seen == orphanings
     }
@@ -90,7 +90,7 @@ mod tests {
         EndBarrier { queue_bytes, seen: 0, old_bytes: [u64::MAX; QUEUES], last: None, passed: false }
     }
 
-    /// Runs a poll that finds this many packets of 1,000 bytes.
+    /// Simulates a poll that finds this many packets of 1,000 bytes.
     fn poll(barrier: &mut EndBarrier, orphanings: u64, v6: bool, packets: usize) -> bool {
         barrier.begin(orphanings);
         let mut burst = RxBurst::new();
@@ -128,7 +128,7 @@ mod tests {
     fn a_queue_that_was_passed_over_was_empty() {
         let mut barrier = barrier(Some(QUEUE_BYTES));
         assert!(!poll(&mut barrier, 1, false, 10));
-        // The other queue had its turn, and this is the rest of this queue.
+        // The other queue had its turn, and this is the rest of the first queue.
         assert!(!poll(&mut barrier, 1, true, 1));
         assert!(!poll(&mut barrier, 1, false, 10));
         assert!(!poll(&mut barrier, 1, false, 1));
@@ -145,7 +145,8 @@ mod tests {
             barrier.note(&burst);
             assert!(!barrier.has_passed(1));
         }
-        // A burst whose queue was skipped does not count either.
+        // A burst with packets from one queue does not show that the other queue was empty, either, if that
+        // one may have more.
         assert!(burst.push((Ipv4Addr::new(10, 0, 0, 2), 0).into(), &[0; 1_000]));
         for _ in 0..100 {
             barrier.begin(1);

@@ -1,5 +1,5 @@
-//! An endpoint's lease on host-wide resources: grant budget, uplink, cutoffs. The rest belongs to other
-//! processes, over raw IP, or to other endpoints of the same process.
+//! An endpoint's lease on host-wide resources: grant budget, uplink, cutoffs. The rest is leased by other
+//! processes (over raw IP) or by other endpoints of the same process.
 //!
 //! All of this happens in drive rounds, and no endpoint waits for another.
 
@@ -9,19 +9,18 @@ use homa_proto::{Endpoint, MS, Time};
 
 use crate::tenancy::process_group::{CutoffSet, GroupPool, LeaseShare, LeaseWatch, Segment};
 
-/// How soon an endpoint retries to lease grant budget that others held: the time in which a few full packets
-/// arrive.
+/// Interval after which an endpoint retries to lease grant budget that others held, in nanoseconds: the time
+/// in which a few full packets arrive.
 const RETRY_NS: u64 = 200_000;
 
-/// How often an endpoint publishes its observations and checks for a live leader, if there are several
-/// endpoints.
+/// Interval at which each of several endpoints publishes its observations and checks for a live leader.
 const TICK_NS: u64 = 20 * MS;
 
 /// The place where the host-wide resources are stored.
 pub(crate) enum LeaseSource {
     /// A segment that other processes map.
     Segment(Arc<Segment>),
-    /// This process's memory, shared by several endpoints; the number is this endpoint's index.
+    /// This process's memory, which its endpoints share. The number is this endpoint's index.
     EndpointGroup(Arc<GroupPool>, usize),
 }
 
@@ -30,7 +29,7 @@ pub(crate) struct HostLease {
     source: LeaseSource,
     /// The value of the source's clock at [`Time::ZERO`], in nanoseconds.
     start_ns: u64,
-    /// When to retry, if the budget was short.
+    /// When to retry, if there was too little budget.
     retry_at: Option<Time>,
     /// Grant budget that this endpoint has leased.
     leased: u64,
@@ -41,7 +40,7 @@ pub(crate) struct HostLease {
     leads: bool,
     /// Uplink time of this endpoint's packets that has already been published, in nanoseconds.
     uplink_published_ns: u64,
-    /// Whether it has been published that a message here waits for the uplink.
+    /// Whether this endpoint has published that it has a message waiting for the uplink.
     waiting_published: bool,
     watch: LeaseWatch,
     next_tick: Time,
@@ -131,8 +130,8 @@ impl HostLease {
         self.retry_at = (demand > lease).then_some(now + RETRY_NS);
     }
 
-    /// HOST-6: tells the endpoint how much of the uplink's backlog is other endpoints' packets, and the
-    /// length of the shortest message that waits in another endpoint.
+    /// HOST-6: passes to the endpoint the part of the uplink's backlog that consists of other endpoints'
+    /// packets, and the length of the shortest message that waits in another endpoint.
     pub(crate) fn note_uplink(&self, now: Time, endpoint: &mut Endpoint) {
         let (lease_share, clock_ns) = (self.lease_share(), self.clock_ns(now));
         let backlog_ns = lease_share.uplink_backlog_ns(clock_ns);
@@ -174,8 +173,8 @@ impl HostLease {
         }
     }
 
-    /// For one of several endpoints: does the work that is due every few tens of milliseconds while the
-    /// endpoint is driven.
+    /// Does the work that is due every few tens of milliseconds while the endpoint is driven, if there are
+    /// several endpoints.
     pub(crate) fn tick(&mut self, now: Time, endpoint: &mut Endpoint) {
         if now < self.next_tick {
             return;
@@ -216,7 +215,7 @@ mod tests {
     /// Maximum packet size in bytes.
     const PACKET: u32 = 1_500;
 
-    /// Settings for a link that takes 1 ns per byte and has no other overhead, and messages that need no
+    /// Settings for a link that takes 1 ns per byte without other overhead, and for messages that need no
     /// grants.
     fn link() -> Config {
         Config {
@@ -260,7 +259,7 @@ mod tests {
             self.endpoint.send_request(now, self.port, to, 99, length, options).unwrap()
         }
 
-        /// Returns the number of bytes that a drive round sends.
+        /// Drives the endpoint for one round; returns the number of bytes sent.
         fn drive(&mut self, now: Time) -> u32 {
             self.lease.note_uplink(now, &mut self.endpoint);
             let packets = std::iter::from_fn(|| self.endpoint.poll_transmit(now));
@@ -287,7 +286,8 @@ mod tests {
             of_short += short.drive(now);
             now = now + STEP_NS;
         }
-        // The bytes in between are packets already in flight, and the oldest message's share: one part in 20.
+        // The bytes sent in between are packets that were already in flight, and the oldest message's share
+        // of 1/20.
         let between = of_long - before;
         assert!(between <= 50_000 / 20 + 3 * PACKET, "{between} bytes went before"); // HOST-6
         assert!(long.endpoint.stats().uplink_left_to_others > 0);
@@ -312,8 +312,8 @@ mod tests {
             now = now + STEP_NS;
         }
         assert!(long.endpoint.stats().uplink_left_to_others > 0);
-        // This endpoint lets the backlog drain, and may then be a step late: a burst that it sends at once
-        // takes many steps.
+        // This endpoint lets the backlog drain, and may then be up to a step late: sending one burst takes
+        // many steps of link time.
         let busy_ns = long.endpoint.uplink_sent_ns();
         assert!(now.as_ns() <= busy_ns + busy_ns / 20, "{now:?}");
     }
@@ -324,7 +324,7 @@ mod tests {
         long.send(Time::ZERO, 400_000);
         let (mut now, mut of_long, mut of_short, mut given) = (Time::ZERO, 0, 0, 0);
         while now.as_ns() < 2_000_000 {
-            // There is always a shorter message.
+            // Always keep a shorter message waiting.
             while given < of_short + 60_000 {
                 short.send(now, 20_000);
                 given += 20_000;
@@ -333,7 +333,7 @@ mod tests {
             of_short += short.drive(now);
             now = now + STEP_NS;
         }
-        // One part in 20 of two million bytes, plus some for the start.
+        // 1/20 of two million bytes, plus some for the start.
         assert!((80_000..=130_000).contains(&of_long), "{of_long} of {of_short} bytes"); // SEND-5
     }
 

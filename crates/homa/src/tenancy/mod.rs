@@ -1,4 +1,4 @@
-//! Sharing between the endpoints of a host, and between the processes at its address.
+//! State shared between the endpoints of a host, and between the processes at its address.
 
 pub(crate) mod end_barrier;
 pub(crate) mod endpoint_group;
@@ -16,11 +16,11 @@ use processes::ProcessMember;
 /// State that an endpoint shares with other processes and with the other endpoints of its host.
 #[derive(Default)]
 pub(crate) struct Tenancy {
-    /// This endpoint's part in the resources shared by processes; `None` if this host has its address to
+    /// This endpoint's membership in the address that processes share; `None` if this host has its address to
     /// itself.
     pub(crate) processes: Option<ProcessMember>,
-    /// This endpoint's membership in the group of the host's endpoints; `None` if it is the only one.
+    /// This endpoint's membership in the group of the host's endpoints; `None` if it is the only endpoint.
     pub(crate) group: Option<GroupMember>,
-    /// This endpoint's lease on host-wide resources; `None` if it is the only one.
+    /// This endpoint's lease on host-wide resources; `None` if no other endpoint shares them.
     pub(crate) lease: Option<HostLease>,
 }

@@ -1,8 +1,8 @@
 //! Chooses the endpoint of a host that carries a client's RPC, if a policy of `homa-steer` is configured.
 //!
-//! The endpoints play the role of cores. A policy sees what the host knows when a call begins: the client's
-//! own endpoint is the endpoint of arrival, the client and its server are the flow, and the load is the
-//! number of RPCs open in each endpoint. An RPC stays in the endpoint where it began: its ID encodes the
+//! The endpoints play the role of cores. A policy gets the information that the host has when a call begins:
+//! the client's own endpoint is the core of arrival, the client and its server are the flow, and the load is
+//! the number of RPCs open in each endpoint. An RPC stays in the endpoint where it began: its ID encodes the
 //! endpoint that owns it, and the kernel steers its packets by the ID.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -52,8 +52,8 @@ impl Placement {
         })
     }
 
-    /// Returns the endpoint for an RPC of a client whose own endpoint is `home`, with this port there. `open`
-    /// is the number of RPCs open in each endpoint.
+    /// Returns the endpoint for an RPC of a client whose own endpoint is `home`, where the client has the
+    /// given port. `open` is the number of RPCs open in each endpoint.
     pub(crate) fn place(
         &self,
         now: Time,
@@ -77,7 +77,7 @@ impl Placement {
             ports: flow.ports,
             ..Packet::default()
         };
-        // The guarded numbers are consistent after each step, so a panic does no harm.
+        // The numbers behind the lock are consistent after each step, so a panic does no harm.
         let mut chooser = self.chooser.lock().unwrap_or_else(PoisonError::into_inner);
         let Chooser { policy, observed, loads } = &mut *chooser;
         for ((endpoint, load), open) in (0..).zip(loads.iter_mut()).zip(open) {
@@ -97,7 +97,7 @@ mod tests {
 
     const SERVER: (SocketAddr, u16) = (SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 14_600), 99);
 
-    /// Returns the endpoints chosen for RPCs of clients with these ports, all with endpoint 1 as their own.
+    /// Returns the endpoints chosen for RPCs of clients with these ports, whose own endpoint is always 1.
     fn placed(policy: PolicyName, ports: &[u16], open: [u32; 4]) -> Vec<usize> {
         let placement = Placement::new(policy, 4, 7).unwrap();
         let place = |(at, &port): (u64, &u16)| {

@@ -1,7 +1,8 @@
-//! A host's part in the address that it shares with other processes: how the engine uses its [`Segment`].
+//! How a host takes part in the address that it shares with other processes, and how the engine uses its
+//! [`Segment`].
 //!
-//! All of this happens in drive rounds, and nothing waits for another process: if the segment's lock is not
-//! free, the next tick tries again. Only opening a port waits, before it takes the host's lock.
+//! All of this happens in drive rounds, and none of it waits for another process: if the segment's lock is
+//! taken, the next tick tries again. Only opening a port waits, before it takes the host's lock.
 
 use std::sync::Arc;
 
@@ -18,18 +19,18 @@ use crate::tenancy::process_group::{self, EndpointSlots, LeaseWatch, PacketOwner
 use crate::tenancy::shared_socket::{SharedSocket, port_of};
 use crate::types::error::HostError;
 
-/// How often a process checks on the others and shows that it is alive. This is a small fraction of the time
-/// after which a peer's RPC gives up, and costs an idle host fifty wake-ups per second.
+/// Interval at which a process checks whether the others are alive and shows that it is. It is a small
+/// fraction of the time after which a peer's RPC gives up, and costs an idle host fifty wake-ups per second.
 const TICK_NS: u64 = 20 * MS;
 
 /// Owner of a packet that no endpoint of this host should process.
 pub(crate) const NOBODY: u32 = u32::MAX;
 
-/// Maximum number of bursts dropped at the start. It far exceeds a receive buffer, since acknowledgements to
-/// all processes may keep arriving.
+/// Maximum number of bursts dropped at the start. It far exceeds the capacity of a receive buffer. There is a
+/// limit because acknowledgements to all processes may keep arriving.
 const MAX_FORGOTTEN_BURSTS: u32 = 1 << 14;
 
-/// This endpoint's part in the shared address: see the [module](self).
+/// This endpoint's membership in the shared address: see the [module](self).
 pub(crate) struct ProcessMember {
     segment: Arc<Segment>,
     /// The slots of this host's endpoints.
@@ -44,7 +45,7 @@ pub(crate) struct ProcessMember {
     closing: Vec<u16>,
     /// The driver's current filter.
     filter: ReceiveFilter,
-    /// Tracks which packets were received since the last end of a process.
+    /// Tracks which packets have been received since a process last ended.
     end_barrier: EndBarrier,
     /// The UDP socket that processes share; `None` over raw IP, where each process has its own.
     pub(crate) socket: Option<SharedSocket>,
@@ -53,7 +54,7 @@ pub(crate) struct ProcessMember {
 }
 
 impl ProcessMember {
-    /// Begins sharing the address. The endpoint, at `index` of the host's endpoints, leases IDs when it needs
+    /// Begins sharing the address. The endpoint, whose index in the host is `index`, leases IDs when it needs
     /// them.
     ///
     /// # Errors
@@ -115,9 +116,10 @@ impl ProcessMember {
         // A packet too short to have a port counts as a packet for port 0, which no process has.
         match self.slots.owner_of(port_of(packet).unwrap_or(0), self.receives()) {
             // HOST-10: the filter lags behind. This packet may have arrived while the process that had the
-            // port was alive, and may have run there. It cannot be distinguished from a later packet, and an
-            // answer that no process has the port would tell its client that the request did not run. The
-            // client resends, and the answer to that packet is correct.
+            // port was alive, so that process may have executed the request. The packet cannot be
+            // distinguished from a later one, and the answer that no process has the port would imply that
+            // the request was not executed. The client resends, and the answer to the resent packet is
+            // correct.
             PacketOwner::Unowned { orphan: true }
                 if !self.end_barrier.has_passed(self.segment.orphanings()) =>
             {
@@ -134,19 +136,19 @@ impl ProcessMember {
 
     /// Records the result of the poll.
     pub(crate) fn note_received(&mut self, burst: &RxBurst) {
-        // Handed-over packets say nothing about the queues from which packets are received.
+        // Handed-over packets do not show how far the receive queues have been drained.
         if !burst.is_handed_over() {
             self.end_barrier.note(burst);
         }
     }
 
-    /// Whether this process receives from the UDP socket that processes share; `None` over raw IP.
+    /// Returns whether this process receives from the UDP socket that processes share; `None` over raw IP.
     fn receives(&self) -> Option<bool> {
         self.socket.as_ref().map(|socket| socket.receives)
     }
 
-    /// Returns the endpoints of this host that a packet concerns, given the route implied by its IDs. No
-    /// endpoint of this host owns another process's packet.
+    /// Returns the endpoints of this host that a packet concerns, given the route that its IDs imply. A
+    /// packet of another process concerns no endpoint of this host.
     pub(crate) fn route(&self, packet: &[u8], route: Route) -> Route {
         match self.owner_of(packet) {
             PacketOwner::Foreign => Route { owner: NOBODY, others: route.others | 1 << route.owner },
@@ -164,7 +166,7 @@ impl ProcessMember {
         }
     }
 
-    /// Whether a packet belongs to another process.
+    /// Returns whether a packet belongs to another process.
     pub(crate) fn is_foreign(&self, packet: &[u8]) -> bool {
         self.owner_of(packet) == PacketOwner::Foreign
     }
@@ -183,15 +185,15 @@ impl ProcessMember {
         rx: &RxBurst,
         (endpoint, buffers): (&mut Endpoint, &mut Buffers),
     ) {
-        // Classify each packet once: ports change hands meanwhile, and no packet may be processed by two
-        // processes.
+        // Classify each packet only once: ports may change hands in the meantime, and no packet may be
+        // processed by two processes.
         let mut foreign = std::mem::take(&mut self.foreign);
         foreign.clear();
         for RxPacket { bytes, .. } in packets_of(rx) {
             let owner_of = self.owner_of(bytes);
             if let (PacketOwner::Unowned { orphan }, Some(port)) = (owner_of, port_of(bytes)) {
                 let until = if orphan { Time::NEVER } else { Time::ZERO };
-                endpoint.note_lost_owner(port, until); // HOST-10
+                endpoint.note_lost_owner(port, until); // HOST-10: its requests may have run.
             }
             foreign.push(owner_of == PacketOwner::Foreign);
         }
@@ -235,7 +237,7 @@ impl ProcessMember {
     /// The driver accepts neither this filter nor an empty one.
     pub(crate) fn refilter(&mut self, driver: &mut dyn Driver) -> std::io::Result<()> {
         let (ports, others) = self.slots.ports();
-        // HOST-8: one process answers for the ports that no process has: the leader, or the process that
+        // HOST-8: one process answers packets to ports that no process has: the leader, or the process that
         // receives for all.
         let answers = self.receives().unwrap_or_else(|| self.slots.leads());
         let filter = ReceiveFilter::new(ports, answers.then_some(others));
@@ -243,7 +245,7 @@ impl ProcessMember {
             return Ok(());
         }
         if let Err(error) = driver.set_receive_filter(&filter) {
-            // Without a filter all packets arrive here, and `is_foreign` separates them.
+            // Without a filter, the packets of all processes arrive here, and `is_foreign` separates them.
             tracing::warn!(%error, "the packet path takes no filter: this process sees the packets of all");
             driver.set_receive_filter(&ReceiveFilter::accept_all())?;
         }
@@ -258,7 +260,8 @@ impl ProcessMember {
         self.socket.as_mut().is_some_and(|socket| socket.choose_receiver(&self.slots, now_ns))
     }
 
-    /// Hands received packets and reports over to their processes, if these share this process's socket.
+    /// Hands received packets and reports over to the processes that they belong to, if the processes share
+    /// this process's socket.
     pub(crate) fn hand_over(&self, driver: &mut dyn Driver, burst: &RxBurst) {
         if let Some(socket) = &self.socket {
             socket.hand_over(&self.slots, driver, burst);
@@ -427,7 +430,8 @@ mod tests {
         other.bind(PORT).unwrap();
         let now = Time::from_ns(TICK_NS);
         engine.drive(now);
-        // The packet reached both processes, and the other process has run it before the leader reads it.
+        // The packet reached both processes, and the other process has executed the request before the leader
+        // reads it.
         wire.bring(request(&mut client, now));
         drop(other);
         engine.drive(now);
@@ -457,7 +461,7 @@ mod tests {
         let now = Time::from_ns(TICK_NS);
         engine.drive(now);
         for _ in 0..3 {
-            // Only ports and processes change.
+            // Now only the ports and the processes change.
             dir.open().open_client().unwrap();
             wire.bring(request(&mut client, now));
             engine.drive(now);

@@ -1,9 +1,10 @@
 //! The UDP socket shared by the processes at one address with Linux Homa's UDP encapsulation.
 //!
-//! One process receives from it (HOST-12), and hands each packet over to the process that has its Homa port.
-//! Acknowledgements piggyback on packets for any port, so the process of the acknowledged RPC gets the header
-//! of such a packet. Packets that concern the whole host go to all processes. Network reports go to the
-//! process whose port they quote, whichever process took them from the socket (HOST-13).
+//! One process receives from the socket (HOST-12), and hands each packet over to the process that has the
+//! packet's Homa port. Acknowledgements piggyback on packets for any port, so the process of the acknowledged
+//! RPC gets the header of such a packet. Packets that concern the whole host go to all processes. Network
+//! reports go to the process whose port they quote, no matter which process took them from the socket
+//! (HOST-13).
 
 use std::io;
 
@@ -17,9 +18,9 @@ const TYPE_AT: usize = 11;
 /// Offset of the acknowledgement in DATA: the ID of the RPC, and its server port.
 const ACK_AT: usize = 36;
 
-/// This endpoint's part in the shared socket: see the [module](self).
+/// This endpoint's membership in the shared socket: see the [module](self).
 pub(crate) struct SharedSocket {
-    /// Identifies the socket.
+    /// Number that identifies the socket.
     path: u64,
     /// Whether this process receives from the socket.
     pub(crate) receives: bool,
@@ -27,7 +28,7 @@ pub(crate) struct SharedSocket {
 }
 
 impl SharedSocket {
-    /// Joins the driver's socket, if it is one that processes share.
+    /// Joins the driver's socket, if processes share it.
     pub(crate) fn join(segment: &Segment, driver: &mut dyn Driver) -> io::Result<Option<SharedSocket>> {
         let Some(exchange) = driver.exchange() else { return Ok(None) };
         let path = exchange.path();
@@ -74,7 +75,7 @@ impl SharedSocket {
     fn recipients(&self, slots: &EndpointSlots, packet: &[u8]) -> (u64, u64) {
         let kind = packet.get(TYPE_AT).and_then(|&kind| PacketType::try_from(kind).ok());
         match kind {
-            // HOST-7: for all processes of the host.
+            // HOST-7: these packets are for all processes of the host.
             Some(PacketType::Ack | PacketType::Cutoffs | PacketType::Freeze) => (slots.sharers(self.path), 0),
             Some(PacketType::Data) => {
                 let acked = acked_port(packet).map_or(0, |port| slots.sharer(port, self.path));

@@ -7,23 +7,24 @@ use std::str::FromStr;
 /// A server's address, written `HOST:UDP_PORT/HOMA_PORT`, as in `10.0.0.7:14600/99` or
 /// `[fe80::1%2]:14600/99`.
 ///
-/// When an address is parsed, both ports may be omitted: [`DEFAULT_UDP_PORT`](ServerAddr::DEFAULT_UDP_PORT)
-/// and [`DEFAULT_PORT`](ServerAddr::DEFAULT_PORT) replace them. Raw IP has no UDP port: a host ignores the
-/// UDP port here, and omits it from its own messages about a server (`10.0.0.7/99`).
+/// In text to be parsed, both ports may be omitted. They default to
+/// [`DEFAULT_UDP_PORT`](ServerAddr::DEFAULT_UDP_PORT) and [`DEFAULT_PORT`](ServerAddr::DEFAULT_PORT). Raw IP
+/// has no UDP ports: a host over raw IP ignores the UDP port here, and omits it from its own messages about a
+/// server (`10.0.0.7/99`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ServerAddr {
-    /// Address of the server's host, with its UDP port; over raw IP the port may be 0 or any number.
+    /// Address of the server's host, with the host's UDP port. Over raw IP, that port may be 0 or any number.
     pub host: SocketAddr,
-    /// Homa port of the server: 1 to 32767 if the server chose it. A port from 32768 on belongs to a socket
-    /// of the kernel API that accepts requests without having chosen a port.
+    /// Homa port of the server: 1 to 32767 if the server chose the port. A port from 32768 on belongs to a
+    /// socket of the kernel API that accepts requests without having chosen a port.
     pub port: u16,
 }
 
 impl ServerAddr {
-    /// The default Homa port of an address.
+    /// The Homa port of an address that states none.
     pub const DEFAULT_PORT: u16 = 99;
 
-    /// The default UDP port of an address.
+    /// The UDP port of an address that states none.
     pub const DEFAULT_UDP_PORT: u16 = 14_600;
 
     /// Returns the address of the server at `port` of `host`.
@@ -32,8 +33,8 @@ impl ServerAddr {
         ServerAddr { host, port }
     }
 
-    /// Whether this is a link-local IPv6 address without a scope. Such an address identifies no host, and no
-    /// packet can be sent to it.
+    /// Returns whether this is a link-local IPv6 address without a scope. Such an address identifies no host,
+    /// and no packet can be sent to it.
     pub(crate) fn lacks_scope(&self) -> bool {
         matches!(self.host, SocketAddr::V6(host) if host.scope_id() == 0 && host.ip().is_unicast_link_local())
     }
@@ -54,7 +55,7 @@ impl fmt::Display for ServerAddr {
     }
 }
 
-/// Error for text that is not the address of a server.
+/// The error for text that is not the address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a server's address: {reason}; write it like 10.0.0.7:14600/99")]
 pub struct ParseServerAddrError {

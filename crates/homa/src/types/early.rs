@@ -1,7 +1,7 @@
 //! Selects the requests that a server receives while they arrive.
 
-/// Which requests a server receives before they are whole, and after how many more bytes their readers are
-/// woken: see [`Server::early`](crate::Server::early).
+/// Which requests a server receives while they are still arriving, and after how many more bytes their
+/// readers are woken: see [`Server::early`](crate::Server::early).
 ///
 /// ```
 /// let early = homa::reader::EarlyDelivery::default().min_bytes(1 << 20);
@@ -15,16 +15,16 @@ pub struct EarlyDelivery {
 
 impl EarlyDelivery {
     /// Sets the minimum length in bytes of a request that is delivered early. The default is four times the
-    /// default step. A shorter request is whole soon after its first part, and waking a reader for a part
-    /// costs as much as for the whole request.
+    /// default step. The rest of a shorter request arrives soon after its first part, and waking a reader for
+    /// a part costs as much as waking it for the whole request.
     #[must_use]
     pub fn min_bytes(self, min_bytes: u32) -> EarlyDelivery {
         EarlyDelivery { min_bytes, ..self }
     }
 
     /// Sets how many contiguous bytes must have arrived before a request is delivered, and how many more
-    /// before its reader is woken again; 0 counts as 1. The default is 64 KiB, a few round trips' worth on a
-    /// fast link, so that a large request costs few wake-ups and its reader is never far behind.
+    /// before its reader is woken again; 0 counts as 1. The default is 64 KiB. On a fast link, they take a
+    /// few round trips to arrive, so a large request causes few wake-ups and its reader is never far behind.
     #[must_use]
     pub fn step_bytes(self, step_bytes: u32) -> EarlyDelivery {
         EarlyDelivery { step_bytes, ..self }

@@ -1,4 +1,4 @@
-//! The policies of `homa-steer` by which a host can choose the endpoint of a call.
+//! The policies of `homa-steer` with which a host can choose the endpoint of a call.
 
 use homa_steer::PolicyName;
 

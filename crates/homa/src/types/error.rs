@@ -1,4 +1,4 @@
-//! Errors. Each states the cause, the side at fault and the remedy.
+//! Error types. Each error states the cause, the side at fault and the remedy.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use crate::types::address::ServerAddr;
 use crate::types::endpoint_policies::ENDPOINT_POLICIES;
 pub use crate::types::segment_error::SegmentError;
 
-/// Why a [`Host`](crate::Host) could not be created, or could not open a port.
+/// The reason why a [`Host`](crate::Host) could not be created or could not open a port.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostError {
@@ -24,8 +24,8 @@ pub enum HostError {
     /// The network device could not be opened.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// A setting of [`HostConfig::protocol`](crate::HostConfig::protocol) contradicts itself or another
-    /// setting.
+    /// A setting of [`HostConfig::protocol`](crate::HostConfig::protocol) is invalid in itself or contradicts
+    /// another setting.
     #[error("setting {0}")]
     Config(#[from] ConfigError),
     /// The Homa port cannot be opened.
@@ -34,7 +34,7 @@ pub enum HostError {
     /// The operating system refused a resource that every host needs.
     #[error("cannot make {what}: {source}")]
     System {
-        /// The resource.
+        /// The resource that was refused.
         what: &'static str,
         /// The system's error.
         source: io::Error,
@@ -56,7 +56,7 @@ pub enum HostError {
         ENDPOINT_POLICIES.map(|policy| policy.entry().name).join(", ")
     )]
     Placement {
-        /// The policy.
+        /// The policy that was requested.
         policy: PolicyName,
     },
     /// A socket with a chosen client port needs a host with a single endpoint, since each client port belongs
@@ -82,7 +82,7 @@ pub enum HostError {
     Closed,
 }
 
-/// Why a call has no response.
+/// The reason why a call has no response.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
@@ -105,7 +105,7 @@ pub enum CallError {
         /// The server.
         to: ServerAddr,
     },
-    /// The peer never answered.
+    /// The peer never responded.
     #[error(
         "{to} did not answer: its host is down, or the network between us loses everything; the request may have run"
     )]
@@ -125,7 +125,7 @@ pub enum CallError {
         /// The server.
         to: ServerAddr,
     },
-    /// The peer ran the request, but discarded the response.
+    /// The peer executed the request, but discarded the response.
     #[error("{to} ran the request, but gave its response up before it had all arrived")]
     ResponseLost {
         /// The server.
@@ -148,24 +148,24 @@ pub enum CallError {
         "the request has {length} bytes, but max_message is {limit}: raise it on both hosts, or send less"
     )]
     MessageTooLarge {
-        /// Bytes of the request.
+        /// Length of the request in bytes.
         length: usize,
-        /// Bytes allowed.
+        /// Maximum length in bytes.
         limit: u32,
     },
     /// A configured limit is reached. Nothing was sent.
     #[error("the limit {name} is reached: wait for calls to end, or raise it")]
     LimitReached {
-        /// The field of [`HostConfig`](crate::HostConfig) or of its `protocol`.
+        /// The field of [`HostConfig`](crate::HostConfig) or of its `protocol` that sets the limit.
         name: &'static str,
     },
-    /// The caller's time limit has passed. The call is then aborted, unless a reader of its response hit the
-    /// limit: the reader can continue.
+    /// The caller's time limit has passed. The call is then aborted, unless the limit was that of a reader of
+    /// its response. Such a reader can continue.
     #[error("{to} did not answer within the caller's deadline of {timeout:?}: the request may have run")]
     TimedOut {
         /// The server.
         to: ServerAddr,
-        /// The caller's limit.
+        /// The caller's time limit.
         timeout: Duration,
     },
     /// The call was aborted on this side.
@@ -177,7 +177,7 @@ pub enum CallError {
     /// This host was shut down before the response arrived.
     #[error("this host is shut down: the request may have run, if the call began before")]
     Closed,
-    /// The server's address is link-local and has no scope to name a device. Nothing was sent.
+    /// The server's address is link-local, but has no scope that names a device. Nothing was sent.
     #[error("{to} is a link-local address without its scope: name the device, as in [fe80::1%2]:14600/99")]
     NoScope {
         /// The server.
@@ -186,9 +186,9 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// Whether the request may have run, or has run, at the server. If false, it has not run, and can be sent
-    /// again without running twice. (One case cannot be detected: a port of Linux Homa that was closed while
-    /// it ran a request, and whose answer was lost.)
+    /// Returns whether the server may have executed the request, or has executed it. If false, the request
+    /// was not executed, and can be sent again without being executed twice. (One case cannot be detected: a
+    /// Linux Homa port was closed while it executed a request, and the answer was lost.)
     #[must_use]
     pub fn may_have_run(&self) -> bool {
         match self {
@@ -234,7 +234,7 @@ impl CallError {
     }
 }
 
-/// Why no request could be received.
+/// The reason why no request could be received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvError {
@@ -252,8 +252,8 @@ pub enum RecvError {
     },
 }
 
-/// Why an early-delivered request has no more bytes. After any error but [`TimedOut`](ReadError::TimedOut)
-/// the request is over, and is not delivered again.
+/// The reason why no more bytes of an early-delivered request can be read. After any error except
+/// [`TimedOut`](ReadError::TimedOut), the request has ended and is not delivered again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -272,7 +272,7 @@ pub enum ReadError {
         /// The client's host.
         peer: SocketAddr,
     },
-    /// The client's host restarted and has no memory of the call.
+    /// The client's host restarted and no longer knows the call.
     #[error("the client's host at {peer} restarted before its request was whole")]
     ClientRestarted {
         /// The client's host.
@@ -283,7 +283,8 @@ pub enum ReadError {
     Closed,
 }
 
-/// Why a reply was refused. The RPC is over; if its client still waits, it gets an error.
+/// The reason why a reply was refused. The RPC has ended. If its client still waits, the client gets an
+/// error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplyError {
@@ -293,18 +294,18 @@ pub enum ReplyError {
     /// The reply is longer than [`max_message`](homa_proto::Config::max_message).
     #[error("the reply has {length} bytes, but max_message is {limit}: raise it on both hosts, or send less")]
     MessageTooLarge {
-        /// Bytes of the reply.
+        /// Length of the reply in bytes.
         length: usize,
-        /// Bytes allowed.
+        /// Maximum length in bytes.
         limit: u32,
     },
     /// A configured limit is reached.
     #[error("the limit {name} is reached: wait for RPCs to end, or raise it")]
     LimitReached {
-        /// The field of [`HostConfig`](crate::HostConfig) or of its `protocol`.
+        /// The field of [`HostConfig`](crate::HostConfig) or of its `protocol` that sets the limit.
         name: &'static str,
     },
-    /// The request has not arrived whole, and its client would stop sending it at the first byte of the
+    /// The request has not arrived completely. Its client would stop sending it at the first byte of the
     /// reply, so the request is given up.
     #[error(
         "the request from {peer} is still arriving: read it to its end by its reader, then reply to the whole request"
@@ -341,7 +342,7 @@ impl ReplyError {
 mod tests {
     use super::*;
 
-    /// AMO-9: an application knows only what the error says.
+    /// AMO-9: the application has no information except the error.
     #[test]
     fn every_error_of_a_call_says_whether_the_request_may_have_run() {
         let to = ServerAddr::new(SocketAddr::from(([10, 0, 0, 7], 14_600)), 99);

@@ -1,4 +1,4 @@
-//! Types of the interface that the layers below it use, too. Nothing here uses another folder.
+//! Types of the interface that the layers below it also use. Nothing in this folder uses another folder.
 
 pub(crate) mod address;
 pub(crate) mod early;

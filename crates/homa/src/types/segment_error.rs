@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use super::limits::MAX_PROCESSES;
 
-/// Why the processes of this host cannot share its address.
+/// The reason why the processes of this host cannot share its address.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SegmentError {
-    /// The file belongs to another user.
+    /// The segment's file belongs to another user.
     #[error(
         "{} is not open to this user, and all processes that share this host's address share that file: run them as \
          one user, or remove the file when none of them runs", path.display()
@@ -20,7 +20,7 @@ pub enum SegmentError {
         /// The file.
         path: PathBuf,
     },
-    /// Other users could write to the file, or it is not a plain file.
+    /// Other users could write to the segment's file, or it is not a plain file.
     #[error(
         "{} is not a plain file of this user alone, so its contents cannot be trusted: find out who made it, and \
          remove it when no Homa process of this host runs", path.display()
@@ -48,7 +48,7 @@ pub enum SegmentError {
         path: PathBuf,
         /// This host's address.
         address: IpAddr,
-        /// The other process's ID in this process's pid namespace; 0 if it has none there.
+        /// The other process's ID in this process's PID namespace; 0 if it has none there.
         pid: i32,
     },
     /// Processes of another version are running.
@@ -78,9 +78,9 @@ pub enum SegmentError {
     LockHeld {
         /// The file.
         path: PathBuf,
-        /// The process ID, in the process's own pid namespace.
+        /// The ID of the process that holds the lock, in its own PID namespace.
         pid: u32,
-        /// How long this process waited.
+        /// How long this process waited for the lock.
         waited: Duration,
     },
     /// The operating system refused an operation.
@@ -98,7 +98,7 @@ pub enum SegmentError {
     PortTaken {
         /// The port.
         port: u16,
-        /// The process ID, in the process's own pid namespace.
+        /// The ID of the process that has the port, in its own PID namespace.
         pid: u32,
     },
     /// Every client port is open in some process.

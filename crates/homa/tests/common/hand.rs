@@ -8,7 +8,7 @@ use homa::proto::wire;
 
 use super::PATIENCE;
 
-/// A client whose packets the test sends: see the [module](self).
+/// A client whose packets the test sends one by one: see the [module](self).
 pub struct Hand {
     pub socket: UdpSocket,
     to: SocketAddr,
@@ -35,7 +35,7 @@ impl Hand {
         self.socket.send_to(&[&header[..], payload].concat(), self.to).unwrap();
     }
 
-    /// Sends a packet with this part of a request.
+    /// Sends a packet that contains this part of a request.
     pub fn data(&self, id: u64, port: u16, request: &[u8], part: Range<u32>) {
         let message_length = request.len() as u32;
         let data = wire::Data {
@@ -58,7 +58,7 @@ impl Hand {
             let (length, _) = self.socket.recv_from(&mut bytes).expect("the host asks");
             let packet = wire::decode(&bytes[..length], length).unwrap();
             let wire::Common { sender_id, dest_port, source_port, .. } = packet.common;
-            // IDs of requests that tests make up are small.
+            // Requests that tests make up have small IDs.
             if matches!(packet.body, wire::Body::Resend(_)) && sender_id >= 1 << 42 {
                 assert_eq!(dest_port, 40_000);
                 let unknown = wire::Body::RpcUnknown(wire::UnknownReason::Unknown);

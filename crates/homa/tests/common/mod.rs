@@ -16,15 +16,15 @@ use homa::metrics::Metrics;
 use homa::trace::{Dump, EventKind, Record, packet_word_parts};
 use homa::{Bytes, Host, HostBuilder, Server, ServerAddr};
 
-/// Long enough for any expected event, even on a busy machine.
+/// Timeout that is long enough for any expected event, even on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Any free UDP port of the loopback device.
 pub const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
 pub fn config() -> HostBuilder {
-    // The same tests run a second time in the module `two_endpoints`, which contains its own copy of this
-    // file as a module.
+    // The same tests run a second time in the module `two_endpoints`, which includes this file as a module of
+    // its own.
     let endpoints = if module_path!().contains("::two_endpoints::") { 2 } else { 1 };
     Host::builder().address(LOOPBACK).endpoints(endpoints)
 }
@@ -51,7 +51,7 @@ pub fn host_with_faults(seed: u64, part: f64, max_packet_bytes: usize) -> Host {
     config().endpoints(1).bind_on(vec![Box::new(driver)]).unwrap()
 }
 
-/// Returns bytes that depend on the message's tag and on their position in it.
+/// Returns a message whose bytes depend on the tag and on their position in the message.
 pub fn message(length: usize, tag: u64) -> Bytes {
     let word =
         |i: usize| (i as u64 / 8 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(tag).to_le_bytes();
@@ -67,7 +67,7 @@ pub fn outcome(socket: &Socket) -> Outcome {
     }
 }
 
-/// A host with an echo server, answering in `threads` threads until dropped.
+/// A host with an echo server, which answers in one or more threads until dropped.
 pub struct Echo {
     pub host: Option<Host>,
     pub to: ServerAddr,
@@ -120,7 +120,7 @@ fn spawn_echo(server: Server) -> JoinHandle<()> {
     })
 }
 
-/// Repeats `holds` until it returns true, and panics if that takes too long.
+/// Calls `holds` until it returns true. Panics if that takes too long.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
@@ -129,7 +129,7 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Checks that each DATA packet was handed to the device once, and with its priority.
+/// Checks that each DATA packet was handed to the device exactly once, and with its own priority.
 pub fn all_data_sent_has_a_time(dump: &Dump) {
     let of = |kind| -> Vec<_> {
         let is_data = |record: &&Record| packet_word_parts(record.a).0 == 0x10;

@@ -14,7 +14,7 @@ use homa_testkit::namespace::{Namespace, V4, V6, pair};
 
 pub fn config(ip: &str) -> HostBuilder {
     let bind = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0);
-    // A directory separate from that of this machine's other hosts.
+    // Use a different directory from the other hosts of this machine.
     let segment_dir = env!("CARGO_TARGET_TMPDIR").into();
     Host::builder().driver(DriverChoice::LinuxUdp).address(bind).segment_dir(segment_dir)
 }
@@ -32,7 +32,7 @@ fn namespace() -> Option<Namespace> {
     Namespace::new().map_err(homa_testkit::skip).ok()
 }
 
-/// WIRE-27, ID-12.
+/// WIRE-27, ID-12: the encapsulation, and peers identified by address only.
 #[test]
 fn messages_of_all_sizes_go_and_come_back() {
     for mtu in [1_500, 9_000] {
@@ -85,7 +85,8 @@ fn many_calls_at_once_over_both_ip_versions() {
     });
 }
 
-/// WIRE-30: the report may be about the encapsulation, and is attributed to the Homa port that it quotes.
+/// WIRE-30: the ICMP report may be about the UDP encapsulation. It is attributed to the Homa port that it
+/// quotes.
 #[test]
 fn a_machine_without_the_udp_form_ends_the_call_to_that_port() {
     let Some(namespaces) = pair(1_500) else { return };
@@ -127,8 +128,8 @@ fn a_port_without_a_server_ends_its_call_and_no_other() {
     }
 }
 
-/// Returns the first packet of a request of 100 bytes, as Linux Homa sends it at UDP port 54321: without
-/// marks, and with its own offset.
+/// Returns the first packet of a 100-byte request as Linux Homa sends it from UDP port 54321: without marks,
+/// and with Linux Homa's own `doff`.
 fn kernels_request(port: u16, id: u64) -> Vec<u8> {
     let mut packet = vec![0; 56 + 100];
     packet[..2].copy_from_slice(&40_000_u16.to_be_bytes());
@@ -156,10 +157,10 @@ fn next_report(driver: &mut LinuxUdpDriver) -> UnreachableReport {
     }
 }
 
-/// Offset of the packet type, and type of DATA.
+/// Offset of the packet type, and the type of DATA packets.
 const DATA: (usize, u8) = (11, 0x10);
 
-/// Returns the next DATA packet for this Homa port, and its sender.
+/// Returns the next DATA packet for this Homa port, preceded by its sender.
 fn next_packet(driver: &mut LinuxUdpDriver, port: u16) -> (SocketAddr, Vec<u8>) {
     let (mut burst, begin) = (RxBurst::new(), Instant::now());
     loop {
@@ -182,7 +183,7 @@ fn a_kernel_that_asks_for_a_port_without_a_server_is_told_by_icmp() {
         let echo = namespaces[1].run(move || Echo::with(config(ips[1]), 1));
         namespaces[0].run(move || {
             let (mut kernel, peer) = (driver(ips[0]), echo.to.host);
-            // The port that has a server answers, and is not reported.
+            // The port that has a server answers, and is not reported as closed.
             send(&mut kernel, peer, &kernels_request(99, 2));
             let (from, answer) = next_packet(&mut kernel, 40_000);
             assert_eq!((from, answer.len()), (peer, 56 + 100), "WIRE-29");
@@ -195,7 +196,7 @@ fn a_kernel_that_asks_for_a_port_without_a_server_is_told_by_icmp() {
     }
 }
 
-/// WIRE-30.
+/// WIRE-30: an ICMP report applies only to the Homa port that it quotes.
 #[test]
 fn a_report_about_one_homa_port_ends_the_call_to_it_and_no_other() {
     let Some(namespaces) = pair(1_500) else { return };
@@ -214,7 +215,8 @@ fn a_report_about_one_homa_port_ends_the_call_to_it_and_no_other() {
             let (from, bytes) = next_packet(&mut kernel, 98);
             assert_eq!(from.port(), LINUX_UDP_PORT, "WIRE-27");
             kernel.refuse(from, &bytes);
-            // The kernel would answer the other request. The client of this request gets no further packet.
+            // Otherwise the kernel would answer the other request. The client of this request gets no further
+            // packet.
             std::mem::forget(kernel);
         });
         let first = client.completions().recv().timeout(PATIENCE).wait().expect("an end");
@@ -226,8 +228,8 @@ fn a_report_about_one_homa_port_ends_the_call_to_it_and_no_other() {
     }
 }
 
-/// HOST-12, HOST-13, WIRE-28: hosts in one namespace share the port, whoever opened it, and one of them
-/// receives.
+/// HOST-12, HOST-13, WIRE-28: the hosts in one namespace share the port, no matter which opened it, and one
+/// of them receives.
 #[test]
 fn hosts_at_one_address_share_the_port_and_outlive_each_other() {
     let Some(namespaces) = pair(1_500) else { return };
@@ -239,7 +241,7 @@ fn hosts_at_one_address_share_the_port_and_outlive_each_other() {
                 let server = host.server(port).unwrap();
                 (host, server)
             });
-            // The host that opened the port has never driven its network, and ends before it does.
+            // The host that opened the port ends without ever having driven the network.
             drop(first);
             servers
         });

@@ -1,5 +1,6 @@
-//! Linux Homa of dialect 2 with UDP encapsulation, simulated by hand: how this project's host treats its
-//! packets, and what the host sends to it. The layouts are Linux Homa's, written here independently.
+//! Tests with Linux Homa of dialect 2 with UDP encapsulation, whose packets the tests send and receive
+//! themselves: how this project's host treats Linux Homa's packets, and what the host sends. The layouts are
+//! those of Linux Homa, written here independently.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -24,32 +25,32 @@ const DATA_HEADER: usize = 56;
 const CLIENT_PORT: u16 = 40_000;
 const SERVER_PORT: u16 = 99;
 const ID: u64 = 1_234;
-/// Longer than the unscheduled bytes of Linux Homa.
+/// Message length: more than the unscheduled bytes of Linux Homa.
 const LENGTH: u32 = 100_000;
 
-/// Silence after which the kernel's side requests missing packets.
+/// Time without packets after which the kernel's side requests missing ones.
 const SILENCE: Duration = Duration::from_secs(1);
 
 /// A client of Linux Homa with one RPC of [`LENGTH`] bytes in each direction.
 struct Kernel {
     driver: LinuxUdpDriver,
     to: SocketAddr,
-    /// Message bytes in a full packet.
+    /// Number of message bytes in a full packet.
     segment: u32,
-    /// End of the request bytes that may be sent, and end of those that were sent.
+    /// End of the request bytes that may be sent, and end of the bytes that have been sent.
     granted: u32,
     sent: u32,
     /// Offsets of the response's segments that have arrived.
     arrived: BTreeSet<u32>,
-    /// Bytes of the response that are allowed to arrive.
+    /// Number of bytes of the response that are allowed to arrive.
     allowed: u32,
-    /// Types of the packets that arrived, in order, with repetitions removed.
+    /// Types of the packets that arrived, in order, without repetitions.
     kinds: Vec<u8>,
 }
 
 impl Kernel {
     fn new(driver: LinuxUdpDriver, to: SocketAddr) -> Kernel {
-        // The MTU minus the headers of IP, UDP and DATA.
+        // The MTU minus the headers of IP, UDP and the DATA packet.
         let segment = if to.is_ipv4() { 1_500 - 20 - 8 - 56 } else { 1_500 - 40 - 8 - 56 };
         Kernel {
             driver,
@@ -63,7 +64,7 @@ impl Kernel {
         }
     }
 
-    /// Sends a packet. As with UDP encapsulation, neither flags nor the urgent pointer mark it.
+    /// Sends a packet. As usual with UDP encapsulation, neither flags nor the urgent pointer mark the packet.
     fn send(&mut self, kind: u8, fields: &[u8], payload: &[u8]) {
         let mut header = vec![0; 28];
         header[..2].copy_from_slice(&CLIENT_PORT.to_be_bytes());
@@ -165,12 +166,12 @@ impl Kernel {
             }
             std::thread::yield_now();
         }
-        // The slots for further acknowledgements stay empty.
+        // Leave the slots for further acknowledgements empty.
         self.send(ACK, &[0; 52], &[]);
     }
 }
 
-/// DIALECT-2, DIALECT-4, DIALECT-7: with UDP encapsulation no packet has a kernel's marks.
+/// DIALECT-2, DIALECT-4, DIALECT-7: with UDP encapsulation, packets do not have the marks of a kernel.
 #[test]
 fn a_long_call_of_a_kernel_begins_with_start_msg_in_both_directions() {
     let Some(namespaces) = pair(1_500) else { return };
@@ -191,7 +192,7 @@ fn a_long_call_of_a_kernel_begins_with_start_msg_in_both_directions() {
     }
 }
 
-/// WIRE-29: a Homa port has one encapsulation, and packets with the other reach no process.
+/// WIRE-29: a Homa port has one encapsulation. Packets with the other encapsulation reach no process.
 #[test]
 fn a_call_in_the_other_form_reaches_no_server() {
     let Some(namespaces) = pair(1_500) else { return };
@@ -201,7 +202,7 @@ fn a_call_in_the_other_form_reaches_no_server() {
         Host::builder().driver(DriverChoice::Raw).address(bind).segment_dir(segment_dir)
     };
     for ips in [V4, V6] {
-        // Both hosts are at one address, and share its table of Homa ports.
+        // Both hosts are at the same address, and share its table of Homa ports.
         let (echo, other, other_server) = namespaces[1].run(move || {
             let echo = Echo::with(config(ips[1]), 1);
             let other = raw(ips[1]).bind().unwrap();

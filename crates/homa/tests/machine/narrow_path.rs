@@ -1,4 +1,4 @@
-//! Paths that become narrower while hosts use them, in two network namespaces joined by a veth.
+//! Tests of paths that become narrower while hosts use them, in two network namespaces joined by a veth.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,12 +6,12 @@ use super::common::{Echo, PATIENCE, message};
 use homa::{DriverChoice, Host, HostBuilder};
 use homa_testkit::namespace::{V4, V6, pair};
 
-/// Longer than a thread on a busy machine waits for a processor.
+/// An interval that is longer than a thread on a busy machine waits for a processor.
 const RESEND_INTERVAL_NS: u64 = 250_000_000;
 
 fn config(driver: DriverChoice, ip: &str) -> HostBuilder {
     let bind = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0);
-    // A directory separate from that of this machine's other hosts.
+    // Use a different directory from the other hosts of this machine.
     let segment_dir = env!("CARGO_TARGET_TMPDIR").into();
     let mut config = Host::builder().driver(driver).address(bind).segment_dir(segment_dir);
     // A peer that waits for a processor must not look like a path that drops long packets (SEND-16).
@@ -35,12 +35,12 @@ fn a_message_goes_on_over_a_path_that_has_become_narrower() {
                 }
                 let request = message(100_000, tag as u64);
                 let (client, bytes) = (host.client().unwrap(), request.clone());
-                // Runs in the namespace, whose routes the driver queries.
+                // Run this in the namespace, whose routes the driver queries.
                 let answer = namespaces[0].run(move || client.call(to, bytes).timeout(PATIENCE).wait());
                 assert!(answer.as_ref() == Ok(&request), "{driver:?} {ips:?}, MTU {mtu}: {:?}", answer.err());
             }
-            // The driver reported the path's new size; otherwise the host would lose long packets until it
-            // tries shorter ones (SEND-16).
+            // The driver has reported the path's new maximum packet size. Otherwise the host would lose long
+            // packets until it tries shorter ones (SEND-16).
             assert_eq!(host.metrics().endpoint.paths_narrowed, 0, "{driver:?} {ips:?}");
             assert_eq!(echo.metrics().endpoint.paths_narrowed, 0, "{driver:?} {ips:?}");
         }

@@ -15,7 +15,7 @@ use homa_testkit::namespace::{Namespace, V4, V6, pair, pair_with};
 
 fn config(driver: DriverChoice, carrier: Carrier, ip: &str) -> HostBuilder {
     let bind = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0);
-    // A separate directory: hosts outside this test use the default directory.
+    // Use a separate directory, since hosts outside this test use the default one.
     let segment_dir = env!("CARGO_TARGET_TMPDIR").into();
     let packet = PacketConfig { carrier, ..PacketConfig::default() };
     let xdp = XdpConfig { carrier, ..XdpConfig::default() };
@@ -40,7 +40,7 @@ fn the_kernel_tells_when_it_gave_each_packet_to_the_device() {
             let traced = config(driver, carrier, ips[0]).trace_records(1 << 12).trace_device_times(true);
             let host = traced.bind().unwrap();
             let client = host.client().unwrap();
-            // One packet, a few packets in one datagram, and more than one system call takes.
+            // One packet, a few packets in one datagram, and more packets than one system call takes.
             for length in [100, 10_000, 300_000] {
                 client.call(to, message(length, 1)).timeout(PATIENCE).wait().unwrap();
             }
@@ -117,7 +117,7 @@ fn call_at_once(config: HostBuilder, to: ServerAddr, lengths: &[usize]) -> Metri
     host.metrics()
 }
 
-/// Checks that every RPC is answered, and that no packet of a short one arrives at the wrong endpoint.
+/// Checks that every RPC is answered, and that no packet of a short RPC arrives at the wrong endpoint.
 fn check_endpoints(namespaces: &[Namespace; 2], ours: HostBuilder, theirs: HostBuilder) {
     let what =
         format!("{:?} {:?} {}", ours.options().driver, ours.options().address, ours.options().endpoints);

@@ -13,7 +13,7 @@ use homa_testkit::namespace::{Namespace, V4, V6, pair};
 
 fn config(ip: &str) -> HostBuilder {
     let bind = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0);
-    // A directory separate from that of this machine's other hosts.
+    // Use a different directory from the other hosts of this machine.
     let segment_dir = env!("CARGO_TARGET_TMPDIR").into();
     Host::builder().driver(DriverChoice::Raw).address(bind).segment_dir(segment_dir)
 }
@@ -80,7 +80,7 @@ fn many_calls_at_once_over_both_ip_versions() {
 
 #[test]
 fn a_machine_without_homa_ends_the_call_by_its_own_error() {
-    // PEER-4: a kernel reports EPROTONOSUPPORT.
+    // PEER-4: the kernel reports EPROTONOSUPPORT.
     let Some(namespaces) = pair(1_500) else { return };
     for ips in [V4, V6] {
         let host = host_in(&namespaces[0], ips[0]);
@@ -121,7 +121,7 @@ fn a_port_without_a_server_ends_its_call_and_no_other() {
     }
 }
 
-/// Returns the first packet of a request of 100 bytes, as sent by a client of another implementation.
+/// Returns the first packet of a 100-byte request, as a client of another implementation sends it.
 fn strangers_request(port: u16, id: u64) -> Vec<u8> {
     let mut packet = vec![0; 56 + 100];
     packet[..2].copy_from_slice(&40_000_u16.to_be_bytes());
@@ -153,14 +153,14 @@ fn next_report(driver: &mut RawDriver) -> UnreachableReport {
 
 #[test]
 fn a_stranger_that_asks_for_a_port_without_a_server_is_told_by_icmp() {
-    // LIMIT-8: otherwise a kernel client waits for its timeout.
+    // LIMIT-8: otherwise a kernel client would wait until its timeout.
     let Some(namespaces) = pair(1_500) else { return };
     for ips in [V4, V6] {
         let echo = namespaces[1].run(move || Echo::with(config(ips[1]), 1));
         namespaces[0].run(move || {
             let mut client = raw_driver(ips[0]);
             let peer = echo.to.host;
-            // The port that has a server answers, and is not reported.
+            // The port that has a server answers, and is not reported as closed.
             for (port, id) in [(99, 2), (98, 4)] {
                 let bytes = strangers_request(port, id);
                 let packet = TxPacket { to: peer, priority: 6, header: &bytes[..56], payload: &bytes[56..] };
@@ -176,7 +176,7 @@ fn a_stranger_that_asks_for_a_port_without_a_server_is_told_by_icmp() {
 
 #[test]
 fn a_stranger_that_asks_for_a_port_that_accepts_no_requests_is_told_by_icmp() {
-    // ID-15.
+    // ID-15: the port is treated like an unbound one.
     let Some(namespaces) = pair(1_500) else { return };
     let (host, refusing) = namespaces[1].run(move || {
         let host = config(V4[1]).bind().unwrap();
@@ -199,7 +199,7 @@ fn a_stranger_that_asks_for_a_port_that_accepts_no_requests_is_told_by_icmp() {
 
 #[test]
 fn a_port_that_a_stranger_reports_ends_its_call_and_no_other() {
-    // PEER-4: a kernel reports ENOTCONN.
+    // PEER-4: the kernel reports ENOTCONN.
     let Some(namespaces) = pair(1_500) else { return };
     for ips in [V4, V6] {
         let mut stranger = namespaces[1].run(move || raw_driver(ips[1]));

@@ -24,7 +24,7 @@ const DRIVER: &str = "HOMA_TEST_DRIVER";
 /// Set for a process that reports when a request arrives, but does not answer.
 const HOLDS: &str = "HOMA_TEST_HOLDS";
 
-/// Lengths of one packet, of a few packets, some without grants and some with many.
+/// Lengths of one packet and of several packets; some need no grants, others many.
 const LENGTHS: [usize; 6] = [100, 5_000, 200, 60_000, 1_000, 300_000];
 
 /// The drivers whose processes share an address, and the UDP port of all peers.
@@ -181,7 +181,7 @@ impl Process {
         })
     }
 
-    /// Returns the process's next message.
+    /// Returns the next line that the process writes.
     fn hear(&mut self) -> String {
         loop {
             let mut line = String::new();
@@ -192,7 +192,7 @@ impl Process {
         }
     }
 
-    /// Shuts the process down normally, and returns the numbers that it reports.
+    /// Shuts the process down normally, and returns the numbers that it reported.
     fn end(mut self) -> [u64; 6] {
         drop(self.stdin.take());
         let heard = self.hear();
@@ -241,7 +241,7 @@ impl Peer {
         self.callers.push(Caller::new(&self.host, self.form.address(V4[0], port), &self.over));
     }
 
-    /// Number of executed calls from the process at this port.
+    /// Returns the number of executed calls from the process at this port.
     fn executed_for(&self, port: u16) -> usize {
         self.executed.lock().unwrap().keys().filter(|(sender, _)| *sender == u64::from(port)).count()
     }
@@ -366,7 +366,7 @@ fn one_is_killed(form: Form, victim: usize) {
     eventually("the call to the killed server ends", || {
         !peer.callers[victim].errors.lock().unwrap().is_empty()
     });
-    all_do(30, &others); // HOST-9
+    all_do(30, &others); // HOST-9: the other processes' RPCs continue.
     // The killed process's port is free again.
     let mut heir = Process::start(&namespaces[0], form, PORTS[victim], &dir.0);
     assert_eq!(heir.hear(), "ready");
@@ -440,8 +440,8 @@ fn a_request_in_the_hands_of_a_process_that_shares_a_udp_port_goes_to_no_other()
     a_process_dies_with_a_request(UDP);
 }
 
-/// HOST-10. The leader may answer for the port, or the next process to bind it. In both cases the client
-/// learns that its request may have run, and no other process runs the request.
+/// HOST-10. Either the leader or the next process that binds the port may answer. In both cases the client
+/// learns that its request may have been executed, and no other process executes it.
 fn a_process_dies_with_a_request(form: Form) {
     let Some(namespaces) = pair(1_500) else { return };
     for heir_at_once in [false, true] {
@@ -462,7 +462,7 @@ fn a_process_dies_with_a_request(form: Form) {
         let mut heir = heir_at_once.then(|| Process::start(&namespaces[0], form, 101, &dir.0));
         assert_eq!(call.timeout(PATIENCE).wait(), Err(CallError::PeerRestarted { to }));
         match &mut heir {
-            // A call that starts now has not run, and its error says so.
+            // The request of a call that starts now is not executed, and the error says so.
             None => {
                 let refused = client.call(to, request(7, 1)).timeout(PATIENCE).wait();
                 assert_eq!(refused, Err(CallError::NoSuchPort { to }));

@@ -1,5 +1,5 @@
-//! A host with loopback and two links, one of which sends almost nothing: calls over the other link and over
-//! loopback continue.
+//! Tests a host with loopback and two links, one of which sends almost nothing. Calls over the other link and
+//! over loopback must continue.
 
 use std::net::{IpAddr, SocketAddr};
 use std::thread;
@@ -11,27 +11,27 @@ use homa::driver::udp::UdpConfig;
 use homa::{DriverChoice, Host, HostBuilder, Server, ServerAddr};
 use homa_testkit::namespace::{Namespace, V4, V6, pair};
 
-/// Addresses of the second link, like [`V4`] and [`V6`] for the first.
+/// Addresses of the two ends of the second link, as [`V4`] and [`V6`] are for the first.
 const OTHER_V4: [&str; 2] = ["10.147.0.1", "10.147.0.2"];
 const OTHER_V6: [&str; 2] = ["fd00:147::1", "fd00:147::2"];
 
 /// Size of the socket's send buffer in bytes, small enough for a few calls to fill it.
 const SEND_BUFFER_BYTES: usize = 64 << 10;
 
-/// Number of calls over the stuck link: several times as many as the socket has room for.
+/// Number of calls over the stuck link: several times the number for which the socket has room.
 const STUCK_CALLS: u64 = 60;
 
 /// Number of calls over each of the other links, one after another.
 const CALLS: u64 = 50;
 
-/// Bytes that each device's queue holds behind the token bucket. The first is more than the socket's buffer,
-/// so that the socket fills up. The second is less than two packets, so that the queue refuses packets while
-/// the socket has room.
+/// The two tested capacities, in bytes, of a device's queue in front of the token bucket. The first exceeds
+/// the socket's buffer, so that the socket fills up. The second is less than two packets, so that the queue
+/// refuses packets while the socket has room.
 const QUEUES: [u32; 2] = [100_000_000, 2_000];
 
 fn config((driver, endpoints): (DriverChoice, usize), ip: &str) -> HostBuilder {
     let bind = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0);
-    // A directory separate from that of this machine's other hosts.
+    // Use a different directory from the other hosts of this machine.
     let segment_dir = env!("CARGO_TARGET_TMPDIR").into();
     let udp = UdpConfig { send_buffer_bytes: SEND_BUFFER_BYTES, ..UdpConfig::default() };
     let raw = RawConfig { send_buffer_bytes: SEND_BUFFER_BYTES, ..RawConfig::default() };
@@ -66,8 +66,8 @@ fn doubly_joined() -> Option<[Namespace; 2]> {
     }
 }
 
-/// Calls the host at this address. If `patient`, first repeats a call until one is answered. Each of the
-/// `calls` calls must be answered.
+/// Calls the host at this address. If `patient` is true, first repeats one call until it is answered. Then
+/// makes `calls` calls, each of which must be answered.
 fn call_all(host: &Host, to: ServerAddr, calls: u64, patient: bool) {
     let client = host.client().unwrap();
     if patient {
@@ -90,8 +90,8 @@ fn serve(server: &Server) {
     }
 }
 
-/// One socket's buffer, and one list of packets that found no room, used to be shared by all peers: 0 of 4
-/// calls over the good link and loopback completed.
+/// All peers used to share one socket buffer, and one list of packets for which there was no room. As a
+/// result, 0 of 4 calls over the good link and loopback completed.
 fn one_link_is_stuck(
     kind: (DriverChoice, usize),
     stuck_ips: [&'static str; 2],
@@ -103,11 +103,12 @@ fn one_link_is_stuck(
         let Some(namespaces) = doubly_joined() else { return };
         let echo = |end: usize, ip| namespaces[end].run(move || Echo::with(config(kind, ip), 1));
         let there = echo(1, any);
-        // Over raw IP the processes of a namespace are one host, and a server of the host listens at each of
-        // its addresses.
+        // Over raw IP the processes of a namespace are one host, and a server of that host is reachable at
+        // each of the host's addresses.
         let here = if kind.0 == DriverChoice::Udp { Some(echo(0, local)) } else { None };
         let serves = here.is_none();
-        // Runs in the namespace, since the host's threads, started with its first port, belong to it.
+        // Run this in the namespace: the host's threads, which start with its first port, must belong to the
+        // namespace.
         let (host, own) = namespaces[0].run(move || {
             let host = config(kind, any).bind().unwrap();
             let server = serves.then(|| host.server(99).unwrap());
@@ -136,7 +137,7 @@ fn one_link_is_stuck(
             for to in [good, loopback] {
                 call_all(&host, to, CALLS, false);
             }
-            // All of them end, with either an answer or an error.
+            // All calls must end, with either an answer or an error.
             for call in calls {
                 let result = call.timeout(2 * PATIENCE).wait();
                 assert!(!matches!(result, Err(homa::error::CallError::TimedOut { .. })), "{result:?}");

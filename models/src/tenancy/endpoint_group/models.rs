@@ -1,5 +1,5 @@
-//! Models of the mailbox. A thread that would sleep ends instead, and the wake-up descriptor shows in the end
-//! whether it was notified.
+//! Models of the mailbox. A thread that would sleep ends instead, and the wake-up descriptor then shows
+//! whether the thread was notified.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -27,7 +27,7 @@ fn take(mailbox: &Mailbox, all: &mut Vec<u8>) {
     }
 }
 
-/// Whether the task was notified and has not consumed the notification.
+/// Returns whether the task was notified and has not consumed the notification.
 fn task_is_woken(mailbox: &Mailbox) -> bool {
     pin!(mailbox.task_wake.notified()).enable()
 }

@@ -87,7 +87,7 @@ pub fn cutoffs_are_read_whole() {
     processes(2, process);
 }
 
-/// Packets that two processes send on the uplink in parallel all count.
+/// All packets that two processes send on the uplink in parallel are counted.
 pub fn the_uplink_forgets_no_packet() {
     let idle_at = Arc::new(AtomicU64::new(0));
     let process = {

@@ -1,4 +1,4 @@
-//! `homa sim steer`: steering policies under load, on hosts with cores.
+//! `homa sim steer`: steering policies under load, on hosts with several cores.
 
 pub mod args;
 pub mod router;
@@ -39,7 +39,7 @@ struct Results<'a> {
 /// Runs all combinations, and prints and writes the results.
 ///
 /// # Errors
-/// One line that says what is wrong with the options or a file.
+/// A one-line description of what is wrong with the options or a file.
 pub fn run(args: &SteerArgs) -> Result<()> {
     if let Some(name) = &args.print_costs {
         return print_costs(name);
@@ -84,7 +84,7 @@ fn print_costs(name: &str) -> Result<()> {
     homa_report::output::print(text.as_bytes())
 }
 
-/// Returns the checked runs of all combinations.
+/// Checks and returns the runs of all combinations.
 fn plan(args: &SteerArgs, costs: &Costs) -> Result<Vec<SteerConfig>> {
     let workloads: Vec<Workload> = args
         .workloads

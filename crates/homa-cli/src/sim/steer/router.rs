@@ -13,7 +13,7 @@ use super::super::run::SCHEMA;
 use super::super::work;
 use super::args::{self, RouterArgs};
 
-/// Results of a policy with a given number of connections and cores, over all its runs. Rates are in Mbit/s,
+/// Results of a policy for a given number of connections and cores, over all its runs. Rates are in Mbit/s,
 /// summed over both directions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Row {
@@ -39,7 +39,7 @@ struct Results<'a> {
 /// Runs all combinations, and prints and writes the results.
 ///
 /// # Errors
-/// One line that says what is wrong with the options or a file.
+/// A one-line description of what is wrong with the options or a file.
 pub fn run(args: &RouterArgs) -> Result<()> {
     let costs = args::costs(&args.costs).map_err(|error| anyhow!(error))?;
     let runs = plan(args, &costs)?;
@@ -57,8 +57,8 @@ pub fn run(args: &RouterArgs) -> Result<()> {
     outputs.write(&format!("{summary}\n\n{}", text(&rows)), &results, || page(&summary, &rows))
 }
 
-/// Returns all runs. Runs of the same combination are adjacent, as are combinations with the same number of
-/// cores and connections.
+/// Returns all runs. Runs of the same combination are adjacent, as are combinations that have the same number
+/// of cores and connections.
 fn plan(args: &RouterArgs, costs: &Costs) -> Result<Vec<RouterConfig>> {
     let mut runs = Vec::new();
     for &cores in &args.cores {

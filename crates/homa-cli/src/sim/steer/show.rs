@@ -10,7 +10,7 @@ use homa_sim::SteerReport;
 struct Figure {
     title: &'static str,
     value: fn(&SteerReport) -> f64,
-    /// Scale of the figure's chart; `None`: no chart.
+    /// Scale of the figure's chart; `None` if there is no chart.
     scale: Option<Scale>,
 }
 
@@ -81,8 +81,8 @@ pub fn page(summary: &str, reports: &[SteerReport]) -> String {
     out
 }
 
-/// Makes a chart of a figure. The settings that vary most slowly become the curves, and those that vary
-/// fastest are on the x axis.
+/// Creates a chart of a figure, with a curve for each policy. The x axis has a place for each combination of
+/// workload, cores and load.
 fn chart(reports: &[SteerReport], figure: &Figure, scale: Scale) -> Chart {
     let mut places: Vec<String> = Vec::new();
     let place_of = |report: &SteerReport| format!("{} {} {}", report.workload, report.cores, load(report));

@@ -1,4 +1,4 @@
-//! The file of a sweep: its base, the settings that vary, and the resulting runs.
+//! The sweep file: its base, the settings that vary, and the resulting runs.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use toml::{Table, Value};
 use super::super::draft::{self, Plan, SettingsDraft};
 use super::super::{knobs, preset};
 
-/// The built-in sweeps, as pairs of name and text.
+/// The built-in sweeps, each as its name and its text.
 pub const BUILT_IN: &[(&str, &str)] = &[
     ("overcommit", include_str!("../../../sweeps/overcommit.toml")),
     ("priorities", include_str!("../../../sweeps/priorities.toml")),
@@ -29,13 +29,13 @@ pub struct Axis {
 /// A parsed sweep.
 #[derive(Clone, Debug)]
 pub struct Sweep {
-    /// Name used for the results: the file's name without the extension.
+    /// Name used for the results: the name of the file without the extension.
     pub name: String,
     pub title: String,
     pub transports: Vec<String>,
     pub seeds: Vec<u64>,
-    /// The settings that vary between runs, other than transport and seed. The last one varies fastest and is
-    /// on the x axis of charts.
+    /// The settings that vary between runs, other than transport and seed. The last axis varies fastest and
+    /// is the x axis of charts.
     pub axes: Vec<Axis>,
     preset: &'static preset::Preset,
     /// Settings common to all runs, in the order of the file.
@@ -56,7 +56,7 @@ pub struct Run {
 const MAX_RUNS: usize = 100_000;
 
 impl Sweep {
-    /// Reads a file, or the built-in sweep with this name.
+    /// Reads a sweep from a file, or returns the built-in sweep with this name.
     ///
     /// # Errors
     /// The error names the file, and the key or line that is wrong.
@@ -107,7 +107,7 @@ impl Sweep {
                         self.shared.push((format!("homa.{field}"), scalar(field, value)?));
                     }
                 }
-                // Lists of workloads and loads are axes.
+                // A list of workloads or loads becomes an axis.
                 "workload" | "load" if value.is_array() => {
                     let (name, values) = (key.clone(), list(key, value)?);
                     match &values[..] {
@@ -150,7 +150,7 @@ impl Sweep {
         }
     }
 
-    /// Replaces the value of a setting, or the axis with that name.
+    /// Replaces the value of a setting, or the axis with its name.
     ///
     /// # Errors
     /// The error names the known settings.
@@ -175,7 +175,7 @@ impl Sweep {
     /// Returns all runs after checking them, in the order of the tables.
     ///
     /// # Errors
-    /// The error names the settings that do not fit.
+    /// The error names the settings that are incompatible.
     pub fn runs(&self) -> Result<Vec<Run>, String> {
         let factors =
             self.axes.iter().map(|axis| axis.values.len()).chain([self.transports.len(), self.seeds.len()]);
@@ -201,7 +201,7 @@ impl Sweep {
                 if !seen.insert((transport, values.clone())) {
                     continue;
                 }
-                // Runs that differ only in the seed share a plan, because computing a plan takes long.
+                // Runs that differ only in the seed share a plan, because computing a plan takes a long time.
                 let plan = self.plan(&values)?;
                 plan.check_load(std::slice::from_ref(transport))?;
                 for &seed in &self.seeds {
@@ -282,7 +282,7 @@ fn scalar(key: &str, value: &Value) -> Result<String, String> {
     }
 }
 
-/// Returns one value or a list of values as a list.
+/// Returns a list; a single value becomes a list of one.
 fn list(key: &str, value: &Value) -> Result<Vec<String>, String> {
     let values = match value {
         Value::Array(values) => {
@@ -334,8 +334,8 @@ mod tests {
         assert_eq!((runs[3].seed, runs[3].plan.cluster.seed), (2, 2));
     }
 
-    /// Homa's settings do not apply to other transports. For those, one run covers all values of Homa's
-    /// settings.
+    /// Homa's settings do not apply to other transports. Each other transport has one run for all values of
+    /// Homa's settings.
     #[test]
     fn what_is_homas_alone_does_not_multiply_others() {
         let text =

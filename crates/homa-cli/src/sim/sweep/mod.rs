@@ -42,10 +42,10 @@ struct SweepProgress {
     is_over: bool,
 }
 
-/// Runs what is not finished yet, and prints and writes all results.
+/// Executes the runs that are not finished yet, and prints and writes the results of all runs.
 ///
 /// # Errors
-/// One line that says what is wrong with the file, or what cannot be written.
+/// A one-line description of what is wrong with the file, or of what cannot be written.
 pub fn run(args: &SweepArgs) -> Result<()> {
     let mut sweep = Sweep::open(&args.file).map_err(|error| anyhow!(error))?;
     for text in &args.set {
@@ -126,7 +126,7 @@ fn label(run: &Run) -> String {
     format!("{} seed {}", parts.join(" "), run.seed)
 }
 
-/// Ends the program on ctrl-C with one line of output, and never while the file of a run is being written.
+/// Exits with one line of output on ctrl-C, but never while the file of a run is being written.
 fn keep_on_signal(done: &'static Mutex<SweepProgress>, runs: usize, directory: String) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen to signals")?;
     thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! Results of a sweep: a row for each combination, summarized over its seeds.
+//! Results of a sweep, with a row for each combination of settings, summarized over its seeds.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::super::page;
 use super::super::table::{RESENDS, count};
 use super::file::{Run, Sweep};
 
-/// The transport by whose figures those of the other transports are divided.
+/// The transport used as the baseline for the figures of the others.
 const ORACLE: &str = "oracle";
 
 /// A figure of a run.
@@ -24,11 +24,11 @@ pub struct Metric {
     pub name: &'static str,
     /// Title in tables and charts.
     pub title: &'static str,
-    /// Scale of the figure's chart; `None`: no chart.
+    /// Scale of the figure's chart; `None` if there is no chart.
     scale: Option<Scale>,
     value: fn(&ClusterReport) -> f64,
-    /// Whether the figure is divided by the oracle's value for the same messages. Such a figure is missing in
-    /// sweeps without the oracle.
+    /// Whether the figure is divided by the oracle's value for the same messages. In sweeps without the
+    /// oracle, such a figure is missing.
     over_oracle: bool,
 }
 
@@ -61,8 +61,8 @@ fn largest(report: &ClusterReport) -> Option<&BinSummary> {
     report.bins.last().filter(|bin| bin.count > 0)
 }
 
-/// Returns the mean P99 over all regular bins, with equal weights. The largest 1 % are not added, because
-/// they are part of the last regular bin.
+/// Returns the mean P99 over all regular bins, with equal weights. The largest 1 % of messages are not added,
+/// because they are part of the last regular bin.
 fn sizes_p99(report: &ClusterReport) -> f64 {
     let bins = report.bins.len() - usize::from(report.has_largest);
     let bins = report.bins[..bins].iter().filter(|bin| bin.count > 0);
@@ -127,14 +127,14 @@ pub struct Row {
     /// The value on each axis; `null` if the axis does not apply to the transport.
     settings: serde_json::Map<String, serde_json::Value>,
     seeds: Vec<u64>,
-    /// Files of the runs.
+    /// Names of the files of the runs.
     runs: Vec<String>,
     metrics: BTreeMap<&'static str, Spread>,
     #[serde(skip)]
     values: Vec<Option<String>>,
 }
 
-/// Summarizes runs. Runs of the same combination must be adjacent.
+/// Summarizes runs. Runs with the same combination of settings must be adjacent.
 pub fn rows(sweep: &Sweep, runs: &[(Run, ClusterReport)], file_name: fn(&Run) -> String) -> Vec<Row> {
     let same = |left: &(Run, ClusterReport), right: &(Run, ClusterReport)| {
         left.0.transport == right.0.transport && left.0.values == right.0.values
@@ -170,7 +170,7 @@ fn visible_metrics(sweep: &Sweep) -> impl Iterator<Item = &'static Metric> {
     METRICS.iter().filter(move |metric| has_oracle || !metric.over_oracle)
 }
 
-/// The oracle's reports, keyed by seed and by the settings that apply to the oracle.
+/// Reports of the oracle, keyed by the seed and by the settings that apply to the oracle.
 struct Oracles<'a>(BTreeMap<(u64, Vec<Option<&'a str>>), &'a ClusterReport>);
 
 impl<'a> Oracles<'a> {
@@ -192,7 +192,7 @@ impl<'a> Oracles<'a> {
     }
 }
 
-/// Returns the figure, or `None` if the run does not have it or has no messages for it.
+/// Returns the figure, or `None` if the run does not have it or has no messages that count towards it.
 fn value(metric: &Metric, report: &ClusterReport, oracle: Option<&ClusterReport>) -> Option<f64> {
     let value = (metric.value)(report);
     let value = if metric.over_oracle { value / (metric.value)(oracle?) } else { value };

@@ -17,11 +17,11 @@ use super::file::Run;
 #[derive(Clone, Debug, Deserialize, Serialize)]
 struct Stored {
     schema: u32,
-    /// Version of the program.
+    /// Version of the program that executed the run.
     version: String,
     transport: String,
     setup: Map<String, Value>,
-    /// Hash of the workload's sizes, because a workload file may have changed while its name stayed the same.
+    /// Hash of the workload's sizes, since a workload file may have changed while its name stayed the same.
     sizes: String,
     report: ClusterReport,
 }
@@ -46,7 +46,7 @@ impl Store {
     /// Returns the report of a run, if the run is finished.
     pub fn read(&self, run: &Run) -> Option<ClusterReport> {
         let text = std::fs::read(self.path(run)).ok()?;
-        // A run is repeated if its file cannot be read or belongs to another run.
+        // The run is repeated if its file cannot be read or belongs to another run.
         let stored: Stored = serde_json::from_slice(&text).ok()?;
         let key = key(run);
         let is_it = stored.schema == SCHEMA
@@ -74,7 +74,7 @@ impl Store {
         Output::check(&self.path(run))?.write(&json(&stored)?)
     }
 
-    /// Returns the name of a run's file.
+    /// Returns the name of the file for a run.
     pub fn file_name(run: &Run) -> String {
         let (setup, sizes) = key(run);
         let text = format!(
@@ -91,7 +91,7 @@ impl Store {
     }
 }
 
-/// Returns everything that determines a run, with a hash of its message sizes.
+/// Returns everything that determines the results of a run, and a hash of its message sizes.
 fn key(run: &Run) -> (Map<String, Value>, String) {
     let workload = &run.plan.cluster.workload;
     let sizes: Vec<u8> =
@@ -99,7 +99,7 @@ fn key(run: &Run) -> (Map<String, Value>, String) {
     (knobs::setup(&run.plan, slice::from_ref(&run.transport)), format!("{:016x}", fnv(&sizes)))
 }
 
-/// Computes an FNV-1a hash: file names must be the same on every machine and with every compiler.
+/// Computes an FNV-1a hash, because file names must be the same on every machine and with every compiler.
 fn fnv(bytes: &[u8]) -> u64 {
     bytes
         .iter()

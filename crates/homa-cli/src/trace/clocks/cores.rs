@@ -1,4 +1,4 @@
-//! Compares the counters of two processors by means of values that they exchange.
+//! Compares the counters of two processors, which exchange values for this purpose.
 
 use std::sync::atomic::{
     AtomicU64,
@@ -17,13 +17,14 @@ pub struct Skew {
     pub bounds_ns: (f64, f64),
 }
 
-/// Number of values exchanged in each direction. Each takes a few hundred nanoseconds if both processors run.
+/// Number of values exchanged in each direction. Each takes a few hundred nanoseconds if both processors are
+/// running the threads.
 const ROUNDS: u64 = 20_000;
-/// Maximum time of the exchange, in nanoseconds. If processors are shared, the threads may have to wait for
+/// Time limit for the exchange, in nanoseconds. If processors are shared, the threads may have to wait for
 /// each other.
 const PATIENCE_NS: u64 = 500_000_000;
 
-/// Compares the first processor that this process may use with each of the others.
+/// Compares the first processor that this process may use with each of its other processors.
 ///
 /// # Errors
 /// The processors cannot be listed or selected.
@@ -75,7 +76,7 @@ fn exchange(first: usize, second: usize) -> Result<Option<(i64, i64)>> {
     })
 }
 
-/// Takes the value stored by the other thread.
+/// Takes the value that the other thread stored.
 fn take(from: &AtomicU64, begin: u64) -> Option<u64> {
     let mut looks = 0_u64;
     loop {

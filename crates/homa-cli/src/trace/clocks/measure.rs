@@ -1,4 +1,4 @@
-//! Cost, resolution, backward steps and drift of each clock.
+//! Measures the cost, resolution, backward steps and drift of each clock.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ pub struct ClockMeasurement {
     pub read_ns: f64,
     /// The smallest observed step, in nanoseconds.
     pub resolution_ns: f64,
-    /// Number of times that the clock went backward.
+    /// Number of times the clock went backward.
     pub back: u64,
     /// Ticks per second.
     pub hz: f64,
     /// Drift relative to `CLOCK_MONOTONIC_RAW`, in parts per million. For the counter, drift relative to its
-    /// rate in the first half of the measurement.
+    /// own rate in the first half of the measurement.
     pub drift_ppm: f64,
     pub error_ppm: f64,
 }
@@ -28,7 +28,7 @@ const BATCHES: u32 = 50;
 /// Maximum wait for a coarse clock to advance, in nanoseconds. Such a clock advances every few milliseconds.
 const STEP_WAIT_NS: u64 = 100_000_000;
 
-/// Simultaneous readings of two clocks, and the time in nanoseconds between the two reads.
+/// Simultaneous readings of two clocks, and the nanoseconds that elapsed between the two.
 #[derive(Clone, Copy)]
 struct Pair {
     raw_ns: u64,
@@ -37,8 +37,8 @@ struct Pair {
 }
 
 impl Pair {
-    /// Returns the pair with the shortest time between its reads, out of several attempts. A coarse clock is
-    /// read just after it has advanced.
+    /// Returns the pair with the shortest time between its readings, out of several attempts. A coarse clock
+    /// is read just after it has advanced.
     fn read(source: Source) -> Pair {
         const TRIES: usize = 64;
         let coarse = matches!(source, Source::MonotonicCoarse | Source::RealtimeCoarse | Source::TimeOfDay);
@@ -91,12 +91,12 @@ fn one(source: Source, start: Pair, middle: Pair, end: Pair) -> ClockMeasurement
     let span_ns = (end.raw_ns - from.raw_ns) as f64;
     let mut apart_ns = from.apart_ns + end.apart_ns;
     if source == Source::Tsc {
-        // The rate with which it is compared has the same uncertainty.
+        // The rate used for comparison has the same uncertainty.
         apart_ns += start.apart_ns + middle.apart_ns;
     }
     let per_ns = rate(start, end);
     let (read_ns, least, back) = reads(source);
-    // This clock is the reference for all others.
+    // All other clocks are compared with this clock.
     let (drift, error) = match source {
         Source::MonotonicRaw => (0.0, 0.0),
         _ => (rate(from, end) / expected - 1.0, apart_ns / span_ns),
@@ -138,7 +138,7 @@ fn reads(source: Source) -> (f64, Option<f64>, u64) {
     (cost, (least != u64::MAX).then_some(least as f64), back)
 }
 
-/// Returns the step of a clock that did not advance during those reads.
+/// Returns the step of a clock that did not advance during these reads.
 fn step(source: Source) -> f64 {
     let begin = Source::MonotonicRaw.now();
     let mut changes = Vec::new();

@@ -1,5 +1,5 @@
-//! Formats numbers and names for lines. There are tens of millions of lines, and standard formatting took
-//! most of the time.
+//! Formats numbers and names for lines. There are tens of millions of lines, and standard formatting used to
+//! take most of the time.
 
 use std::iter;
 
@@ -38,7 +38,7 @@ pub fn push_escaped(line: &mut String, text: &str) {
     for letter in text.chars() {
         match letter {
             '"' | '\\' => line.extend(['\\', letter]),
-            // Names contain no control characters, but a damaged name must not make the document invalid.
+            // Names contain no control characters, but a corrupted name must not make the document invalid.
             letter if letter < ' ' => line.push('\u{fffd}'),
             letter => line.push(letter),
         }

@@ -1,4 +1,4 @@
-//! The arguments of an event as text.
+//! Formats the arguments of an event as text.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use homa_trace::{EventKind, NodeKind, Record, drop_reason_name, packet_word_part
 
 use crate::trace::format::packet_type;
 
-/// The arguments and the place of an event; empty if it has none.
+/// The arguments and the place of an event. The text is empty if the event has neither.
 pub struct EventText<'a> {
     pub node: &'a Node,
     pub record: &'a Record,
@@ -38,7 +38,7 @@ impl fmt::Display for EventText<'_> {
     }
 }
 
-/// A port of a switch or a peer of a host, shown by name if it has one.
+/// A port of a switch or a peer of a host, shown by its name if it has one.
 struct Port<'a>(&'a Node, u16);
 
 impl fmt::Display for Port<'_> {

@@ -1,4 +1,4 @@
-//! `homa trace export`: writes traces for viewers and as text.
+//! `homa trace export`: writes traces for viewers or as text.
 
 mod digits;
 mod event_text;
@@ -63,11 +63,11 @@ enum Format {
 /// The selected events.
 #[derive(Debug)]
 struct Filter {
-    /// The RPC's ID at the client.
+    /// RPC ID as seen by the client.
     rpc: Option<u64>,
     from_ns: u64,
     to_ns: u64,
-    /// Whether each node is selected, indexed by its number.
+    /// Whether each node is selected, indexed by the node's number.
     nodes: Vec<bool>,
 }
 

@@ -1,7 +1,7 @@
-//! Chrome's trace event format, which Perfetto also opens.
+//! Chrome's trace event format, which Perfetto can also open.
 //!
 //! Events are written one by one, without sorting, because the viewer sorts them. The file of a trace with a
-//! million events has a few hundred megabytes, none of which are kept in memory.
+//! million events is a few hundred megabytes long, none of which is kept in memory.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
@@ -41,12 +41,12 @@ pub fn write(model: &Model, filter: &Filter, out: &mut impl Write) -> io::Result
 struct List<'a, W> {
     out: &'a mut W,
     empty: bool,
-    /// The buffer of a line, reused for all lines.
+    /// Buffer for one line, reused for all lines.
     line: String,
 }
 
 impl<W: Write> List<'_, W> {
-    /// Writes an event of this phase. `rest` contains further members, each preceded by a comma.
+    /// Writes an event of this phase. `rest` contains its other members, each preceded by a comma.
     fn event(
         &mut self,
         phase: char,
@@ -86,8 +86,8 @@ fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Returns the number of the thread in which an event is shown: the host's core or the switch's port, plus
-/// one; 0 if the core is unknown.
+/// Returns the number of the thread in which an event is shown: one more than the host's core or the switch's
+/// port, or 0 if the core is unknown.
 fn thread(node: &Node, record: &Record) -> u32 {
     match node.kind {
         NodeKind::Host => record.place.core().map_or(0, |core| u32::from(core) + 1),
@@ -123,7 +123,7 @@ fn instant<W: Write>(
     record: &Record,
     event_text: &mut String,
 ) -> io::Result<()> {
-    // An arrow must begin and end at a slice.
+    // An arrow must start and end at a slice.
     let way = match record.event() {
         Some(EventKind::PacketSent) => Some("sent"),
         Some(EventKind::PacketReceived) => Some("received"),
@@ -159,8 +159,8 @@ fn instant<W: Write>(
     list.end()
 }
 
-/// Writes the queued bytes of each queue of a switch, as far as the trace shows them. The bytes queued before
-/// the first event of the trace are unknown.
+/// Writes the number of queued bytes for each queue of a switch, as far as the trace shows them. The bytes
+/// queued before the first event of the trace are unknown.
 fn queues<W: Write>(list: &mut List<'_, W>, id: NodeId, node: &Node, filter: &Filter) -> io::Result<()> {
     let mut bytes: BTreeMap<(u16, u16), u64> = BTreeMap::new();
     for record in &node.records {
@@ -267,7 +267,7 @@ fn nested<W: Write>(
     Ok(())
 }
 
-/// Writes an arrow for each packet of which both ends are shown.
+/// Writes an arrow for each packet if both of its ends are shown.
 fn arrows<W: Write>(list: &mut List<'_, W>, model: &Model, filter: &Filter) -> io::Result<()> {
     for (number, packet) in model.packets.iter().enumerate() {
         let rpc = &model.rpcs[packet.rpc as usize];

@@ -1,4 +1,4 @@
-//! One line for each event, in chronological order.
+//! Writes one line for each event, in chronological order.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,7 +13,7 @@ use super::Filter;
 use super::digits::{pad, push_us};
 use super::event_text::EventText;
 
-/// Widths of a time, of the time since the previous line, and of an event's name.
+/// Widths of the columns for a time, the time since the previous line, and an event's name.
 const TIME: usize = 14;
 const SINCE: usize = 9;
 const EVENT: usize = 16;
@@ -23,7 +23,7 @@ const EVENT: usize = 16;
 pub fn write(model: &Model, filter: &Filter, out: &mut impl Write) -> io::Result<()> {
     let width = model.nodes.iter().map(|node| node.name.chars().count()).max().unwrap_or(0);
     let mut before = None;
-    // The buffer of a line is reused for all lines.
+    // The line buffer is reused for all lines.
     let mut line = String::new();
     for (time, EventRef { node, index }) in ChronologicalEvents::new(model, filter) {
         let node = &model.nodes[usize::from(node)];
@@ -54,7 +54,7 @@ pub fn write(model: &Model, filter: &Filter, out: &mut impl Write) -> io::Result
 }
 
 /// The selected events in chronological order. Simultaneous events are sorted by node, then by their order in
-/// the node's records. Merging is enough, since each node's events are already sorted.
+/// the node's records. Merging is sufficient, because each node's events are already sorted.
 struct ChronologicalEvents<'a> {
     model: &'a Model,
     filter: &'a Filter,

@@ -1,4 +1,5 @@
-//! Attacks by a host that sees no packets: it sends packets and ICMP reports with forged source addresses.
+//! Attacks by a host that receives no packets: it sends packets and ICMP reports with forged source
+//! addresses.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
@@ -19,7 +20,7 @@ pub fn attack(place: &Place, packet: fn(&Forger, u32)) -> Box<dyn Attack> {
         SocketAddr::V4(v4) => v4,
         SocketAddr::V6(_) => unreachable!("the namespaces' addresses are given here"),
     };
-    // The packets include their own IP headers.
+    // The packets contain their own IP headers.
     let socket = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::RAW)).expect("a raw socket");
     Box::new(Forger { socket, attacked: v4(place.attacked), client: v4(place.client), packet })
 }
@@ -74,7 +75,7 @@ impl Forger {
     }
 
     /// Sends the client's host an ICMP report about a packet to the server. The forger knows the addresses
-    /// and guesses the rest.
+    /// and guesses the rest of the packet.
     fn report(&self, kind: [u8; 2], rest: [u8; 4], n: u32) {
         let guess = homa((32_768, 99), u64::from(n) * 2, 7, &Body::Busy, 0);
         let quoted = udp(self.client, self.attacked, &guess);
@@ -85,7 +86,7 @@ impl Forger {
     }
 }
 
-/// The client's host appears to restart repeatedly.
+/// Pretends that the client's host restarts repeatedly.
 pub fn restart_of_client(forger: &Forger, n: u32) {
     let data = Data {
         message_length: 1,
@@ -101,18 +102,18 @@ pub fn restart_of_client(forger: &Forger, n: u32) {
     forger.put(&udp(forger.client, forger.attacked, &request), forger.attacked);
 }
 
-/// The server's host appears to restart repeatedly.
+/// Pretends that the server's host restarts repeatedly.
 pub fn restart_of_server(forger: &Forger, n: u32) {
     let busy = homa((99, 32_768), u64::from(n) * 2 + 1, (1 << 39) + u64::from(n), &Body::Busy, 0);
     forger.put(&udp(forger.attacked, forger.client, &busy), forger.client);
 }
 
-/// A router appears to forward at most 600 bytes.
+/// Pretends that a router forwards only packets of up to 600 bytes.
 pub fn narrow_path(forger: &Forger, n: u32) {
     forger.report([3, 4], [0, 0, 2, 88], n);
 }
 
-/// The server's port appears to be unreachable.
+/// Pretends that the server's port is unreachable.
 pub fn unreachable(forger: &Forger, n: u32) {
     forger.report([3, 3], [0; 4], n);
 }

@@ -1,4 +1,4 @@
-//! The client whose calls must not be affected.
+//! The honest client, whose calls must not be affected by attacks.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use super::Form;
 /// Lengths of the requests in the order in which they are sent. The server echoes them.
 const LENGTHS: [usize; 12] = [100, 100, 3_000, 100, 20_000, 100, 1, 100, 300_000, 100, 1_400, 100];
 
-/// A call that is not answered within this time fails.
+/// A call that is not answered within this time has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub struct Client {
@@ -21,16 +21,16 @@ pub struct Client {
     to: ServerAddr,
 }
 
-/// The calls of a period.
+/// The calls made during a period.
 pub struct HonestCalls {
-    /// Request bytes and time of each answered call.
+    /// Request length in bytes and duration of each answered call.
     times: Vec<(usize, Duration)>,
     pub failed: Vec<String>,
 }
 
 impl Client {
     pub fn new(namespace: &Namespace, form: Form, server: SocketAddr) -> Client {
-        // Do not use the directory of this machine's other hosts.
+        // Do not use the directory that is shared with other hosts of this machine.
         let segment_dir = env!("CARGO_TARGET_TMPDIR").into();
         let config = Host::builder()
             .driver(form.driver())

@@ -1,9 +1,9 @@
 //! Runs hostile peers and forged packets alongside an honest client, against a server in a separate process.
-//! SECURITY.md states the guarantees.
+//! The guarantees are stated in SECURITY.md.
 //!
 //! Each attack sends [`RATE`] packets per second, over each [`Form`] of UDP. All honest calls must be
-//! answered. The server's memory must stay within a bound and return to its previous level. Times of honest
-//! calls are printed but not checked here: `cargo test -p homa-cli --test machine attack -- --ignored
+//! answered. The server's memory must stay within a bound and return to its previous level. Durations of
+//! honest calls are printed but not checked here: `cargo test -p homa-cli --test machine attack -- --ignored
 //! --nocapture` takes longer and prints the table.
 
 mod forged;
@@ -23,10 +23,10 @@ use honest::HonestCalls;
 /// Attack packets per second.
 const RATE: u32 = 10_000;
 
-/// Address of an attacker that does not hide.
+/// Address of an attacker that does not conceal its address.
 pub const ATTACKER: &str = "10.146.0.3";
 
-/// Homa in UDP, in the forms that an attacker can send without privileges.
+/// The forms of Homa over UDP that an attacker can send without privileges.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
     /// Homa over UDP, with each host's own UDP port.
@@ -38,7 +38,7 @@ pub enum Form {
 impl Form {
     pub const ALL: [Form; 2] = [Form::Udp, Form::LinuxUdp];
 
-    /// Returns the UDP port of a host whose port in the first form would be `port`.
+    /// Returns the UDP port of a host that would use `port` in the first form.
     pub fn port(self, port: u16) -> u16 {
         match self {
             Form::Udp => port,
@@ -62,23 +62,23 @@ impl Form {
     }
 }
 
-/// Additional bytes that the server may hold: the maximum share of one peer, and retained buffers.
+/// Additional bytes that the server may hold: the maximum share of one peer, plus retained buffers.
 const MEMORY: u64 = 192 << 20;
 
 pub fn at(ip: &str, port: u16) -> SocketAddr {
     SocketAddr::new(ip.parse::<IpAddr>().expect("an address"), port)
 }
 
-/// The packets of an attack, sent one at a time. The attack chooses their addresses.
+/// The packets of an attack, sent one at a time. Each attack chooses the addresses of its packets.
 pub trait Attack: Send {
-    /// Runs before packets are counted, for an honest exchange if one is needed.
+    /// Runs before packets are counted, to make an honest exchange if the attack needs one.
     fn begin(&mut self) {}
 
-    /// Sends the packet number `n`.
+    /// Sends packet number `n`.
     fn send(&mut self, n: u32);
 
-    /// Returns the bytes that the attacked host has sent to the attacker, and the bytes that it has received
-    /// from the attacker.
+    /// Returns the number of bytes that the attacked host has sent to the attacker, and the number that it
+    /// has received from the attacker.
     fn bytes(&mut self) -> (u64, u64) {
         (0, 0)
     }
@@ -103,10 +103,10 @@ pub fn run(attack: &mut dyn Attack, lasting: Duration) {
 struct Outcome {
     name: &'static str,
     form: Form,
-    /// Honest calls made while the same packets were sent elsewhere, and while they were sent to the server.
+    /// Honest calls while the attack packets were sent elsewhere, and while they were sent to the server.
     control: HonestCalls,
     attacked: HonestCalls,
-    /// Resident bytes of the server: before the attack, at most, and after it.
+    /// Resident bytes of the server: before the attack, the maximum during it, and after it.
     memory: [u64; 3],
     /// Bytes that the server sent per byte received from the attacker.
     amplification: f64,
@@ -129,7 +129,7 @@ impl Outcome {
     }
 }
 
-/// Runs an attack for this long. For comparison, also sends the same packets to a socket that is not read.
+/// Runs an attack for this long. For comparison, also sends the same packets to a socket that nobody reads.
 fn play((name, make): NamedAttack, form: Form, lasting: Duration) -> Option<Outcome> {
     let namespaces = pair(1_500)?;
     namespaces[0].ip(&format!("addr add {ATTACKER}/24 dev v0")).expect("a second address");
@@ -152,7 +152,7 @@ fn play((name, make): NamedAttack, form: Form, lasting: Duration) -> Option<Outc
             (honest, attacker.join().expect("the attacker attacks"))
         })
     };
-    // Buffers and threads must exist before memory is measured for comparison.
+    // Buffers and threads must exist before the memory baseline is measured.
     client.call_for(lasting / 4);
     let (control, _) = beside(elsewhere);
     let before = server.resident_bytes();

@@ -1,4 +1,4 @@
-//! Attacks by a peer that does not hide: it sends from its own address and receives the replies.
+//! Attacks by a peer that does not hide its address: it sends from its own address and receives the replies.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
@@ -12,10 +12,10 @@ use super::{ATTACKER, Attack, Form, Place, at};
 const CLIENT_PORT: u16 = 40_000;
 const SERVER_PORT: u16 = 99;
 
-/// Timeout that is long enough for a port to become free on a busy machine.
+/// Time limit, long enough for a port to become free on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Maximum message of Linux Homa.
+/// Maximum length of a Linux Homa message.
 const LARGE: u32 = 1_000_000;
 
 pub struct Peer {
@@ -29,8 +29,8 @@ pub struct Peer {
     sent: u64,
 }
 
-/// Opens the attacker's socket. The port of Linux Homa's UDP encapsulation may be in use for a moment:
-/// children that other tests have just forked may hold a copy of the previous attack's socket.
+/// Opens the attacker's socket. The port of Linux Homa's UDP encapsulation may be in use for a moment,
+/// because children that other tests have just forked may hold a copy of the previous attack's socket.
 fn socket(form: Form) -> UdpSocket {
     let begin = Instant::now();
     loop {
@@ -49,7 +49,7 @@ pub fn attack(place: &Place, packet: fn(&mut Peer, u32)) -> Box<dyn Attack> {
     Box::new(Peer { socket, to, packet, begins_honestly: false, next_id: 1 << 20, sent: 0 })
 }
 
-/// Makes the same attack by a peer that has been answered before, and is therefore verified.
+/// Makes an attack by a peer that has already been answered, and is therefore verified.
 pub fn proven_attack(place: &Place, packet: fn(&mut Peer, u32)) -> Box<dyn Attack> {
     let socket = socket(place.form);
     let to = place.attacked;
@@ -111,12 +111,12 @@ impl Attack for Peer {
         self.socket.set_read_timeout(Some(Duration::from_secs(1))).expect("a socket");
         let mut bytes = [0; 65_536];
         let mut missing = 60;
-        // If the packets are sent to a socket that is not read, no reply arrives.
+        // If the packets are sent to a socket that nobody reads, no reply arrives.
         while missing > 0 && self.socket.recv_from(&mut bytes).is_ok() {
             let Ok(packet) = wire::decode(&bytes, 65_536) else { continue };
             match packet.body {
                 Body::Data(_) => missing -= 1,
-                // If the host verifies the peer, the peer answers.
+                // The host verifies the peer with a RESEND, which the peer answers.
                 Body::Resend(_) if packet.common.sender_id & !1 != id => {
                     let unknown = Body::RpcUnknown(wire::UnknownReason::Unknown);
                     self.say(packet.common.sender_id ^ 1, &unknown, 0);
@@ -144,19 +144,19 @@ impl Attack for Peer {
     }
 }
 
-/// Packets of 57 bytes from the middle of messages of the maximum length.
+/// Sends packets of 57 bytes from the middle of messages of maximum length.
 pub fn far_first_packets(peer: &mut Peer, n: u32) {
     let id = peer.id();
     peer.data(id, LARGE, 1 + n % 900 * 1_000, 1);
 }
 
-/// Four large messages that receive a byte once in a while.
+/// Sends four large messages of which a byte arrives only once in a while.
 pub fn crawling_messages(peer: &mut Peer, n: u32) {
     let id = (1 << 30) + u64::from(n % 4) * 2;
     peer.data(id, LARGE, n / 4, 1);
 }
 
-/// Requests that are acknowledged before any response.
+/// Sends requests that are acknowledged before any response arrives.
 pub fn own_acknowledgements(peer: &mut Peer, n: u32) {
     if n.is_multiple_of(2) {
         let id = peer.id();
@@ -167,32 +167,32 @@ pub fn own_acknowledgements(peer: &mut Peer, n: u32) {
     }
 }
 
-/// RESENDs for a complete response.
+/// Sends RESENDs for a complete response.
 pub fn resends(peer: &mut Peer, _: u32) {
     let all = Resend { offset: 0, length: None, priority: 7 };
     peer.say((1 << 20) + 2, &Body::Resend(all), 0);
 }
 
-/// Requests of two bytes, of which only one is sent.
+/// Sends only one byte each of two-byte requests.
 pub fn half_open_short(peer: &mut Peer, _: u32) {
     let id = peer.id();
     peer.data(id, 2, 0, 1);
 }
 
-/// A new large message with each packet.
+/// Starts a new large message with each packet.
 pub fn many_large_at_once(peer: &mut Peer, _: u32) {
     let id = peer.id();
     peer.data(id, LARGE, 0, 1);
 }
 
-/// Requests of one byte with scattered IDs, which are never acknowledged.
+/// Sends one-byte requests with scattered IDs, whose responses are never acknowledged.
 pub fn scattered_ids(peer: &mut Peer, _: u32) {
     peer.next_id += 126;
     let id = peer.id();
     peer.data(id, 1, 0, 1);
 }
 
-/// NEED_ACKs for RPCs that never existed.
+/// Sends NEED_ACKs for RPCs that never existed.
 pub fn need_acks(peer: &mut Peer, _: u32) {
     let id = peer.id();
     peer.say(id | 1, &Body::NeedAck, 0);

@@ -1,4 +1,4 @@
-//! Checks the ledger of a soak: no call may be lost, executed twice, answered wrongly, or hung.
+//! Checks the ledger of a soak test: no call may be lost, executed twice, answered wrongly, or hung.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,13 +11,14 @@ use super::ledger::{ANSWERED, BEGUN, DEADLINE, Failure, Ledger, OUTCOMES, Outcom
 use super::message::CallId;
 use super::process::{Carrier, Stream, Target};
 
-/// A disturbance during which calls may fail.
+/// The cause of a disturbance during which calls may fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
     Cut,
     /// The server was killed and restarted.
     Kill,
-    /// The two ends of the link have different MTUs, and the receiving end silently drops longer packets.
+    /// The two ends of the link have different MTUs, and the receiving end silently drops packets longer than
+    /// its MTU.
     MtuMismatch,
 }
 
@@ -36,9 +37,10 @@ impl Window {
 
     /// Returns whether a call that began after this kill may end with `PeerRestarted`.
     ///
-    /// A client that sent its request before the first packet of the new incarnation arrived cannot know
-    /// which incarnation received it (PEER-6). If processes share a host, a process that takes over a port
-    /// does not know which requests its predecessor executed, so a lost packet has the same effect (HOST-10).
+    /// If a client sent its request before the first packet of the new incarnation arrived, it cannot know
+    /// which incarnation received the request (PEER-6). If processes share a host, a process that takes over
+    /// a port does not know which requests its predecessor executed, so a lost packet has the same effect
+    /// (HOST-10).
     fn may_confuse(&self, failure: &Failure, stream: Stream) -> bool {
         let restarted = failure.outcome.code() == PEER_RESTARTED && self.cause == Cause::Kill;
         let end_ns = self.end_ns + Config::default().max_packet_lifetime_ns;
@@ -50,7 +52,7 @@ impl Window {
     }
 }
 
-/// Counts of outcomes, which are read incrementally.
+/// Counts of outcomes, updated by reading the ledger incrementally.
 #[derive(Default)]
 pub struct Progress {
     next: BTreeMap<u32, u32>,
@@ -74,34 +76,34 @@ impl Progress {
     }
 }
 
-/// Lists the kinds of failures and the number of calls for each.
+/// Lists the kinds of failures, each with its number of calls.
 pub fn kinds(outcomes: &[u64]) -> String {
     let failed = OUTCOMES.iter().zip(outcomes).skip(usize::from(WRONG)).filter(|(_, count)| **count > 0);
     let kinds: Vec<String> = failed.map(|(name, count)| format!("{name} {count}")).collect();
     if kinds.is_empty() { "none".to_owned() } else { kinds.join(", ") }
 }
 
-/// A stream, and whether its client was killed.
+/// A stream, with whether its client was killed.
 #[derive(Clone, Copy, Debug)]
 pub struct AuditedStream {
     pub stream: Stream,
     pub killed: bool,
 }
 
-/// The findings in the ledger.
+/// The results of checking the ledger.
 #[derive(Default)]
 pub struct Audit {
     pub outcomes: [u64; OUTCOMES.len()],
     pub executed: u64,
-    /// Defects, with one line each.
+    /// Defects, one line each.
     pub defects: Vec<String>,
-    /// Number of requests executed by two incarnations of a server, which AMO-11 does not exclude.
+    /// Number of requests executed by two incarnations of a server, which AMO-11 permits.
     pub twice_over_lives: u64,
-    /// Failures by cause; `None` for calls that were not disturbed.
+    /// Failures by cause; the cause is `None` for calls that were not disturbed.
     pub failures: BTreeMap<Option<Cause>, [u64; OUTCOMES.len()]>,
     pub answered_by: BTreeMap<String, u64>,
-    /// Streams, each with the index of a kill (among the windows) after which a call of the stream got
-    /// `PeerRestarted`.
+    /// Streams in which a call ended with `PeerRestarted`, each with the index (among the windows) of the
+    /// kill before that call.
     confused: BTreeSet<(u32, usize)>,
 }
 
@@ -164,7 +166,7 @@ impl Audit {
         let cause = windows.iter().filter(explains).map(|window| window.cause).min();
         let cause = cause.or_else(|| {
             let kill = windows.iter().rposition(|window| window.may_confuse(failure, stream))?;
-            // PEER-6: over UDP the stream's host knows the new incarnation by then.
+            // PEER-6: over UDP, the stream's host knows the new incarnation after the first such call.
             let first = self.confused.insert((stream.number, kill));
             (first || stream.carrier.shares_host()).then_some(Cause::Kill)
         });
@@ -244,7 +246,7 @@ fn udp_stream(target: Target) -> Stream {
     Stream { number: 0, carrier: Carrier::Udp, target }
 }
 
-/// Makes a failure of a call that ran from 100 to 200 ns.
+/// Returns a failure of a call that ran from 100 to 200 ns.
 fn failure(error: CallError) -> Failure {
     let id = CallId { stream: 0, number: 0 };
     let outcome = Outcome::begun(true).failed(&error);

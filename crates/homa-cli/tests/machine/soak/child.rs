@@ -1,4 +1,4 @@
-//! A process of a soak, as seen by its parent.
+//! A process of a soak test, as seen by its parent.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout};
@@ -9,7 +9,7 @@ use homa_testkit::resident_bytes;
 
 use super::process::{Role, Site};
 
-/// A child process. Dropping it sends SIGKILL, unless it was ended by [`finish`](Process::finish).
+/// A child process. Dropping it sends SIGKILL, unless [`finish`](Process::finish) has ended it.
 pub struct Process {
     child: Child,
     stdout: BufReader<ChildStdout>,
@@ -39,10 +39,10 @@ impl Process {
         resident_bytes(self.id()).expect("it runs")
     }
 
-    /// Ends the process and returns the lines that it printed.
+    /// Stops the process and returns the lines that it printed.
     ///
     /// # Panics
-    /// The process does not end within this time, or fails.
+    /// The process fails, or does not exit within this time.
     pub fn finish(mut self, within: Duration) -> Vec<String> {
         drop(self.child.stdin.take());
         let end = Instant::now() + within;

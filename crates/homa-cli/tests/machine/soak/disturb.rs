@@ -1,4 +1,4 @@
-//! Disturbances of the hosts and the link of a soak.
+//! Disturbances of the hosts and the link in a soak test.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,25 +13,25 @@ use super::ledger::now_ns;
 use super::process::{Carrier, Target};
 use super::{CLIENT_UDP_PORT, Soak};
 
-/// Duration of each attack before memory is measured for comparison.
+/// Duration of each attack before the memory baseline is measured.
 const WARM_UP: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug)]
 pub enum Disturbance {
-    /// Kills a server process with SIGKILL. It is restarted after this time.
+    /// Kills a server process with SIGKILL, and restarts it after this time.
     KillServer { down: Duration },
-    /// Kills a client process with SIGKILL. Another one is started.
+    /// Kills a client process with SIGKILL, and starts another one.
     KillClient,
-    /// Takes the device at this end of the link down for this time.
+    /// Takes down the device at this end of the link for this time.
     Cut { end: usize, lasting: Duration },
     /// Changes the MTU at both ends, one after the other.
     Mtu([u32; 2]),
-    /// Sets different MTUs for this time, and then the larger one at both ends.
+    /// Sets different MTUs at the two ends for this time, and then the larger one at both ends.
     MtuMismatch { mtus: [u32; 2], lasting: Duration },
 }
 
 impl Disturbance {
-    /// Returns a random disturbance. All kinds have similar probabilities.
+    /// Returns a random disturbance. All kinds are about equally likely.
     fn at_random(random: &mut Pcg64) -> Disturbance {
         let mut time = |from, to| Duration::from_millis(random.random_range(from..to));
         let (short, long) = (time(0, 1_500), time(1_000, 3_000));
@@ -66,7 +66,8 @@ impl Soak {
         self.steady.resident_bytes()
     }
 
-    /// Runs an attack during half of the time, and a few disturbances. Afterwards, all calls must work again.
+    /// Runs an attack for half of the time, and a few disturbances. Checks that all calls work again
+    /// afterwards.
     pub fn round(&mut self, random: &mut Pcg64) {
         let disturbances: Vec<(Duration, Disturbance)> = (0..random.random_range(1..4))
             .map(|_| (Duration::from_millis(random.random_range(100..3_000)), Disturbance::at_random(random)))
@@ -159,7 +160,7 @@ impl Soak {
         }
     }
 
-    /// Cuts the link, and returns when packets pass in both directions again.
+    /// Cuts the link, and returns when packets get through in both directions again.
     fn cut(&self, end: usize, lasting: Duration) {
         self.namespaces[end].ip(&format!("link set v{end} down")).expect("a device");
         std::thread::sleep(lasting);

@@ -1,7 +1,7 @@
-//! Outcomes of calls and executions at servers, in files that outlive all processes of a soak.
+//! Outcomes of calls and executions at servers, in files that outlive all processes of a soak test.
 //!
-//! Both files have a slot for each call. Holes in sparse files cost nothing, and a SIGKILL does not lose any
-//! write.
+//! Both files have a slot for each call. The files are sparse, so unused slots cost nothing. A SIGKILL does
+//! not lose any write.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -17,10 +17,10 @@ use super::message::CallId;
 /// Number of slots per stream.
 const STREAM_CALLS: u64 = 1 << 24;
 
-/// A call that has begun but not ended.
+/// Code for a call that has begun but not ended.
 pub const BEGUN: u8 = 1;
 pub const ANSWERED: u8 = 2;
-/// A response whose bytes differ from those that the server sends.
+/// Code for a response whose bytes differ from those that the server sends.
 pub const WRONG: u8 = 3;
 pub const DEADLINE: u8 = 4;
 pub const PEER_RESTARTED: u8 = 9;
@@ -108,7 +108,7 @@ impl Outcome {
     }
 }
 
-/// The executions of a request: their number, and the last incarnation of the server that executed it.
+/// The executions of a request: how many there were, and the last incarnation of the server that executed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExecutionRecord([u8; 2]);
 
@@ -156,7 +156,7 @@ pub struct Failure {
     pub response_bytes: usize,
 }
 
-/// Returns the time of the monotonic clock, which all processes of the machine share.
+/// Returns the time of the monotonic clock, which is the same for all processes of the machine.
 pub fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
@@ -166,7 +166,8 @@ pub struct Ledger {
     outcomes: File,
     executions: File,
     failures: File,
-    /// If two threads of a server receive the same request, only one of them may find it not yet executed.
+    /// Held while an execution is recorded: if two threads of a server receive the same request, only one of
+    /// them may find that it has not been executed.
     executing: Mutex<()>,
 }
 
@@ -212,13 +213,13 @@ impl Ledger {
 
     pub fn executed(&self, id: CallId) -> ExecutionRecord {
         let mut bytes = [0; 2];
-        // Beyond the end of the file, nothing is recorded.
+        // Nothing has been recorded beyond the end of the file.
         let _ = self.executions.read_exact_at(&mut bytes, slot(id) * 2);
         ExecutionRecord(bytes)
     }
 
-    /// Returns the outcomes of a stream from this call number on: all that are available, up to a few
-    /// thousand.
+    /// Returns the outcomes of a stream, starting with this call number: all that are available, but at most
+    /// a few thousand.
     pub fn outcomes(&self, stream: u32, from: u32) -> Vec<Outcome> {
         let mut bytes = vec![0; 4_096];
         let length =

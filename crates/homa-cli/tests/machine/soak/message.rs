@@ -9,20 +9,20 @@ use rand_pcg::Pcg64;
 /// Maximum length of a request or response in bytes.
 pub const LARGEST: usize = 500_000;
 
-/// Bytes before a request's content: [`MAGIC`], stream, number, response length. Shorter requests have no
-/// header. The server echoes such requests, which attackers send too.
+/// Length of the header before a request's content: [`MAGIC`], stream, number, response length. Shorter
+/// requests have no header. The server echoes them, since attackers send such requests too.
 pub const HEADER: usize = 16;
 
 const MAGIC: u32 = 0x50a4_50a4;
 
-/// Random bytes. The contents of messages are slices of them, so that a message is checked by one comparison.
+/// Random bytes. The contents of messages are slices of them, so a message is checked by a single comparison.
 static BLOCK: LazyLock<Bytes> = LazyLock::new(|| {
     let mut bytes = vec![0; LARGEST + (1 << 20)];
     Pcg64::seed_from_u64(146).fill_bytes(&mut bytes);
     bytes.into()
 });
 
-/// A call, unique among all clients of a soak.
+/// The ID of a call, unique among all clients of a soak test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallId {
     pub stream: u32,
@@ -57,7 +57,7 @@ pub fn response(id: CallId, request: &Bytes, length: usize) -> Bytes {
 pub struct ParsedRequest {
     pub id: CallId,
     pub response_length: usize,
-    /// Whether the content is that of this call's request.
+    /// Whether the content is what this call's request contains.
     pub right: bool,
 }
 

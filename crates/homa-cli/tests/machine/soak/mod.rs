@@ -1,15 +1,16 @@
-//! Makes calls during kills of servers and clients, cut links, MTU changes and attacks, in random
+//! Makes calls while servers and clients are killed, links are cut, MTUs change, and attacks run, in random
 //! combinations.
 //!
-//! No call may be lost, executed twice, answered wrongly, or hung. A call may fail only during a disturbance
-//! of its stream. Each response must have the right bytes, a server must execute a request at most once, and
-//! each call must end. The server's memory must not grow. The long run is
+//! No call may be lost, executed twice, answered wrongly, or hung. A call may fail only while its stream is
+//! disturbed. Each response must have the right bytes, a server must execute a request at most once, and each
+//! call must end. The server's memory must not grow. The long test is run by
 //!
 //! ```text
 //! cargo test --release -p homa-cli --test machine soak -- --ignored --nocapture
 //! ```
 //!
-//! It takes `SOAK_SECONDS` (1800 by default). Its disturbances are derived from `SOAK_SEED`, which it prints.
+//! It takes `SOAK_SECONDS` (1800 by default). Its disturbances are derived from `SOAK_SEED`, which is
+//! printed.
 
 mod audit;
 mod child;
@@ -39,10 +40,10 @@ use report::Status;
 /// The UDP port of the client that is never killed. Forgers know this port.
 const CLIENT_UDP_PORT: u16 = 15_000;
 
-/// Time within which each stream must have responses after the last disturbance.
+/// Time limit for each stream to get responses again after the last disturbance.
 const RECOVERY: Duration = Duration::from_secs(60);
 
-/// Memory that the server may have in addition to twice that after the warm-up.
+/// Bytes of memory that the server may use beyond twice its memory after the warm-up.
 const MEMORY: u64 = 16 << 20;
 
 pub struct Soak {
@@ -63,8 +64,8 @@ pub struct Soak {
 }
 
 impl Soak {
-    /// Starts the processes, with hosts of these carriers and of raw IP where it is available. Returns `None`,
-    /// and prints the reason, if a required privilege or tool is missing.
+    /// Starts the processes, with hosts over these carriers and also over raw IP if it is available. Returns
+    /// `None`, and prints the reason, if a required privilege or tool is missing.
     fn start(seed: u64, mut carriers: Vec<Carrier>) -> Option<Soak> {
         let namespaces = pair(1_500)?;
         namespaces[0].ip(&format!("addr add {ATTACKER}/24 dev v0")).expect("a second address");
@@ -120,13 +121,13 @@ impl Soak {
         self.start_victim();
     }
 
-    /// Waits until each stream has received this many more responses. Panics if a stream does not receive any
-    /// for long.
+    /// Waits until each stream has received this many more responses. Panics if a stream receives none for a
+    /// long time.
     fn await_answers(&self, count: usize) {
         let end = Instant::now() + RECOVERY;
         for AuditedStream { stream, .. } in self.streams.iter().filter(|streamed| !streamed.killed) {
             let mut from = 0;
-            // Earlier responses do not count.
+            // Only responses after this point count.
             loop {
                 let outcomes = self.ledger.outcomes(stream.number, from);
                 if outcomes.is_empty() {
@@ -148,7 +149,8 @@ impl Soak {
         }
     }
 
-    /// Ends all calls and processes. Returns the audit of the ledger and the server's memory at the end.
+    /// Ends all calls and processes. Returns the audit of the ledger, the server's memory at the end, and its
+    /// final output.
     fn end(mut self, idle: Duration, warm: u64) -> (Audit, u64, Vec<String>) {
         self.await_answers(2);
         let client_end = DEADLINE * 3;
@@ -169,7 +171,7 @@ impl Soak {
 
 const TARGETS: [Target; 2] = [Target::Steady, Target::Killed];
 
-/// Makes this many streams for each carrier and server.
+/// Creates this many streams for each carrier and server.
 fn streams(site: &Site, first: u32, each: usize) -> Vec<Stream> {
     let ways = site.carriers.iter().flat_map(|&carrier| TARGETS.map(|target| (carrier, target)));
     let ways = ways.flat_map(|way| std::iter::repeat_n(way, each));
@@ -190,7 +192,7 @@ fn raw_ip(namespace: &Namespace) -> bool {
 
 #[test]
 fn calls_survive_a_kill_a_cut_an_mtu_change_and_an_attack() {
-    // Linux Homa's UDP form loses calls beside attacks (SECURITY.md): only the long soak has it.
+    // Linux Homa's UDP encapsulation loses calls during attacks (SECURITY.md), so only the long test uses it.
     let Some(mut soak) = Soak::start(1, vec![Carrier::Udp]) else { return };
     soak.await_answers(5);
     let warm = soak.steady.resident_bytes();
@@ -204,7 +206,7 @@ fn calls_survive_a_kill_a_cut_an_mtu_change_and_an_attack() {
         soak.disturb(disturbance);
         soak.await_answers(1);
     }
-    // Attacks by forged packets need raw IP.
+    // Attacks with forged packets need raw IP.
     soak.beside_attack(PEERS[0], Form::Udp, Duration::from_millis(400), |_| {});
     let (audit, resident, _) = soak.end(Duration::from_secs(10), warm);
     println!("{audit}");

@@ -1,4 +1,4 @@
-//! The processes of a soak: this test program, started again as a server or as a client.
+//! The processes of a soak test: this test program, started again as a server or as a client.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -24,24 +24,26 @@ use super::message::{self, CallId, HEADER};
 /// The environment variable with the role of a process.
 const ROLE: &str = "SOAK_ROLE";
 
-/// The variable of glibc that sets the minimum size of mapped allocations, which are returned to the system
-/// when they are freed.
+/// The glibc variable that sets the minimum size of mapped allocations, which are returned to the system when
+/// they are freed.
 ///
 /// Without it, glibc raises that size to the largest buffer freed so far. Freed buffers would then stay
-/// resident in its arenas, in an amount that depends on their order, and hide the memory used by the host
-/// itself.
+/// resident in its arenas, in an amount that depends on their order, and would obscure how much memory the
+/// host itself uses.
 const MMAP_THRESHOLD: &str = "MALLOC_MMAP_THRESHOLD_";
 
-/// A call without an outcome after this time has hung, because silence ends a call after a second.
+/// A call without an outcome after this time counts as hung, because a call to a silent peer ends after a
+/// second.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
-/// On a busy machine, a thread may be woken this much later.
+/// Delay with which a thread may be woken on a busy machine.
 const SLACK: Duration = Duration::from_secs(20);
 
 const SERVER_THREADS: usize = 2;
 
-/// Number of RESENDs after which a silent server counts as dead: about two seconds instead of half a second.
-/// If processes share a socket, a call passes through four of them, each of which may wait for a processor.
+/// Number of RESENDs after which a silent server counts as dead, which takes about two seconds instead of
+/// half a second. If processes share a socket, a call passes through four of them, each of which may wait for
+/// a processor.
 const MAX_RESENDS: u32 = 48;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,14 +63,14 @@ impl Carrier {
 /// The two server processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Target {
-    /// A server that runs as long as the soak.
+    /// A server that runs as long as the soak test.
     Steady,
     /// A server that is killed and restarted.
     Killed,
 }
 
 impl Target {
-    /// HOST-1: over raw IP and in Linux Homa's UDP encapsulation, the Homa ports belong to one host.
+    /// HOST-1: over raw IP and with Linux Homa's UDP encapsulation, the Homa ports belong to one host.
     pub fn homa_port(self, carrier: Carrier) -> u16 {
         match (carrier, self) {
             (Carrier::Udp | Carrier::LinuxUdp, Target::Steady) => 99,
@@ -88,7 +90,7 @@ impl Target {
     }
 }
 
-/// A sequence of calls through a client port of its own.
+/// A sequence of calls through its own client port.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Stream {
     pub number: u32,
@@ -102,7 +104,7 @@ pub enum Role {
     Client { udp_port: u16, streams: Vec<Stream>, seed: u64 },
 }
 
-/// The configuration of all processes of a soak.
+/// The configuration of all processes of a soak test.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Site {
     pub directory: PathBuf,
@@ -173,7 +175,7 @@ fn serve(site: &Site, target: Target, life: u8) {
     for (kind, count) in &*refused.lock().expect("no thread panicked") {
         println!("reply refused: {kind} {count}");
     }
-    // The server threads end with the process.
+    // The server threads end together with the process.
     std::process::exit(0);
 }
 
@@ -225,8 +227,8 @@ fn call(site: &Site, udp_port: u16, streams: &[Stream], seed: u64) {
     });
 }
 
-/// Returns the length of a request or response, from 1 to [`message::LARGEST`] bytes inclusive. Half of the
-/// lengths are short.
+/// Returns a random length of a request or response, from 1 to [`message::LARGEST`] bytes inclusive. Half of
+/// the lengths are short.
 fn length(random: &mut Pcg64) -> usize {
     match random.random_range(0..20) {
         0 => 1,
@@ -262,7 +264,7 @@ fn call_until(stop: &AtomicBool, stream: Stream, client: &Client, ledger: &Ledge
             ledger.note_failure(&Failure { id, outcome, begin_ns, end_ns, request_bytes, response_bytes });
         }
         ledger.note(id, outcome);
-        // Pauses leave processor time for attackers and for other tests.
+        // The pauses leave processor time for attackers and for other tests.
         std::thread::sleep(Duration::from_micros(random.random_range(500..4_000)));
     }
 }

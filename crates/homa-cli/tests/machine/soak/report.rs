@@ -1,4 +1,4 @@
-//! Progress output of a soak.
+//! Progress output of a soak test.
 
 use std::fmt;
 use std::path::Path;
@@ -12,7 +12,7 @@ use homa_testkit::resident_bytes;
 use super::audit::{Progress, kinds};
 use super::ledger::{ANSWERED, Ledger};
 
-/// Time between two lines.
+/// Interval between two progress lines.
 const INTERVAL: Duration = Duration::from_secs(10);
 
 /// Counters for the progress lines.
@@ -29,7 +29,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// Makes counters for a soak with this number of streams and this server process.
+    /// Creates counters for a soak test with this number of streams and this server process.
     pub fn new(streams: u32, server: u32) -> Status {
         let zero = || AtomicU64::new(0);
         Status {
@@ -89,7 +89,7 @@ pub fn start(status: &Arc<Status>, directory: &Path) -> Reporter {
 }
 
 impl Reporter {
-    /// Ends the thread. Returns the maximum memory of the server.
+    /// Stops the thread. Returns the server's maximum memory use.
     pub fn end(self) -> u64 {
         self.over.store(true, Ordering::Relaxed);
         self.thread.join().expect("the reporter reports")
@@ -102,7 +102,7 @@ fn report(status: &Status, ledger: &Ledger, over: &AtomicBool) -> u64 {
     let mut progress = Progress::default();
     while !over.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(100));
-        // After the server has ended, its memory is unknown.
+        // Once the server has exited, its memory use is unknown.
         let resident = resident_bytes(status.server).unwrap_or(0);
         most = most.max(resident);
         if begin.elapsed() < due {

@@ -102,7 +102,7 @@ fn a_checksum_that_comes_out_as_zero_is_sent_as_its_complement() {
         let first = zero_at(0);
         let udp_at = first.len() - 30 - 8;
         let sum = u16::from_be_bytes([first[udp_at + 6], first[udp_at + 7]]);
-        // A payload that equals the checksum of a zero payload makes the checksum zero.
+        // A payload that equals the checksum computed for a zero payload makes the checksum zero.
         let made = zero_at(sum);
         assert_eq!(made[udp_at + 6..udp_at + 8], [0xff, 0xff]);
         assert!(parsed(Carrier::Udp, &made).is_ok());
@@ -116,7 +116,7 @@ fn tags_padding_and_options_are_passed_over() {
     let found = parsed(Carrier::Udp, &tagged).unwrap();
     assert_eq!(found.length, 34);
     assert_eq!(tagged[found.start..][..30], [9; 30]);
-    // Ethernet frames are at least 60 bytes long.
+    // Short frames are padded: Ethernet frames are at least 60 bytes long.
     let padded = [&plain[..], &[0; 20]].concat();
     assert_eq!(parsed(Carrier::Udp, &padded).unwrap().length, 34);
     let mut options = [&plain[..34], &[1; 8], &plain[34..]].concat();
@@ -229,7 +229,7 @@ fn checksums_that_a_device_was_to_finish_fit_and_damaged_ones_do_not() {
                 assert!(!fits(&with(at, [made[at] ^ 4, made[at + 1]])));
             }
             assert_eq!(fits(&with(start - 2, [0, 0])), from.is_ipv4(), "none at all");
-            // The checksum as the kernel leaves it: the sum over the pseudo-header.
+            // The checksum in the form in which the kernel leaves it: the sum over the pseudo-header.
             let length = payload.len() as u64 + 8;
             let unfinished = !fold(pseudo_sum(from.ip(), to.ip()) + length);
             assert!(fits(&with(start - 2, unfinished.to_be_bytes())));

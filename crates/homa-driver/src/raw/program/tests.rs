@@ -43,7 +43,8 @@ fn run(program: &[Instruction], packet: &[u8]) -> u32 {
     }
 }
 
-/// Bytes of a packet's IP header: none for IPv6, which the filter does not see, and options for IPv4.
+/// Lengths of a packet's IP header: none for IPv6, whose header the filter does not see, and with options for
+/// IPv4.
 const IP_HEADERS: [Option<usize>; 4] = [None, Some(20), Some(24), Some(60)];
 
 fn packet(ip_header: Option<usize>, port: u16, packet_type: u8, ack: u64, length: usize) -> Vec<u8> {
@@ -60,8 +61,8 @@ fn packet(ip_header: Option<usize>, port: u16, packet_type: u8, ack: u64, length
     packet
 }
 
-/// Bytes of a packet, from its Homa header on, that a socket with this filter gets; every form of IP header
-/// must give the same result.
+/// Returns how many bytes of a packet, from its Homa header on, a socket with this filter gets. Every form of
+/// IP header must give the same result.
 fn gets(filter: &ReceiveFilter, port: u16, packet_type: u8, ack: u64, length: usize) -> usize {
     let got = IP_HEADERS.map(|ip_header| {
         let program = build(filter, ip_header.is_some(), ALONE);

@@ -10,7 +10,7 @@ fn ours(udp_port: Option<u16>) -> LocalAddresses {
     LocalAddresses { udp_port, ips: ips.map(|ip| ip.parse().unwrap()).to_vec(), sockets: 1 }
 }
 
-/// Makes a frame for this address, with the address's EtherType, this protocol and destination port, and some
+/// Builds a frame to this address, with the address's EtherType, this protocol and destination port, and some
 /// payload.
 fn frame(to: &str, protocol: u8, port: u16) -> Vec<u8> {
     let mut frame = vec![0x02; 12];
@@ -33,8 +33,8 @@ fn frame(to: &str, protocol: u8, port: u16) -> Vec<u8> {
     frame
 }
 
-/// A program that runs in the kernel and drops this driver's frames. `None`, with the reason printed, if the
-/// test lacks the required privilege.
+/// A program that runs in the kernel and drops this driver's frames. Creating it returns `None`, with the
+/// reason printed, if the test lacks the required privilege.
 struct Classifier(OwnedFd);
 
 impl Classifier {
@@ -159,7 +159,7 @@ fn frames_too_short_for_their_headers_go_to_the_kernel() {
         for (to, ip_bytes) in [(TO[1], 20), (TO[3], 40)] {
             let whole = frame(to, if udp_port.is_some() { 17 } else { 146 }, PORT);
             let needed = 14 + ip_bytes + behind_ip;
-            // For a test run, the kernel accepts no frame shorter than an Ethernet header.
+            // The kernel's test run accepts no frame shorter than an Ethernet header.
             for length in 14..whole.len() {
                 assert_eq!(classifier.accepts(&whole[..length]), length >= needed, "{to}: {length}");
             }

@@ -44,7 +44,8 @@ fn check_division(datagram: &[u8]) {
     }
 }
 
-/// WIRE-13, WIRE-14.
+/// WIRE-13, WIRE-14: decodes the bytes without a panic, and checks that a decoded packet stays the same when
+/// it is encoded and decoded again.
 fn check(bytes: &[u8], wire_len: usize) {
     let packet = match decode(bytes, wire_len) {
         Ok(packet) => packet,
@@ -88,7 +89,7 @@ fn check_ranges(packet: &Packet, wire_len: usize) {
     assert!(matches!(packet.body, Body::Data(_)) || packet.payload_len == 0);
 }
 
-/// WIRE-3: bytes without a meaning have no effect.
+/// WIRE-3: checks that bytes without a meaning have no effect.
 fn check_ignored(bytes: &[u8], wire_len: usize, packet: &Packet) {
     let mut other = bytes.to_vec();
     for at in [8, 9, 12] {

@@ -296,7 +296,7 @@ impl World {
     }
 }
 
-/// An element of `first` or, if that is empty, of `second`.
+/// Returns an element of `first` or, if that is empty, of `second`.
 fn key(input: &mut Input<'_>, first: &[RpcKey], second: &[RpcKey]) -> Option<RpcKey> {
     let from = if first.is_empty() { second } else { first };
     let back = input.below(from.len());

@@ -35,7 +35,7 @@ pub fn packet(input: &mut Input<'_>, host: &Host, from: SocketAddr) -> Wire {
     Wire { from, bytes, wire_len }
 }
 
-/// One byte selects the type. The meaning of inputs from before START_MSG existed is unchanged.
+/// Selects the type by one byte. Inputs from before START_MSG existed keep their meaning.
 fn kind(input: &mut Input<'_>) -> PacketType {
     const OLD_TYPES: usize = 9;
     match input.byte() {
@@ -47,7 +47,7 @@ fn kind(input: &mut Input<'_>) -> PacketType {
 /// Bytes from here on select START_MSG.
 const START: u8 = 228;
 
-/// Arbitrary bytes.
+/// Makes a packet of arbitrary bytes.
 pub fn raw(input: &mut Input<'_>, from: SocketAddr) -> Wire {
     let len = input.below(DATA_HEADER_LEN * 2);
     let bytes = input.bytes(len).to_vec();

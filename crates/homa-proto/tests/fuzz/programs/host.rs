@@ -55,7 +55,7 @@ impl Book {
         self.lives.entry(rpc).or_default()
     }
 
-    /// Each RPC ends once (ABORT-3).
+    /// Removes the model of an RPC that ends. Each RPC ends once (ABORT-3).
     fn end(&mut self, rpc: RpcKey) -> Life {
         assert!(self.dead.insert(rpc), "{rpc:?} ended twice");
         self.lives.remove(&rpc).unwrap_or_default()
@@ -199,7 +199,7 @@ impl Host {
         assert!(more <= burst.len() as u64, "{more} drops of {} packets (TRACE-2)", burst.len());
     }
 
-    /// Received packets that were dropped.
+    /// Returns the number of received packets that were dropped.
     fn packets_dropped(&self) -> u64 {
         let entries = self.endpoint.stats().entries();
         self.drops.iter().map(|&at| entries[at].1).sum()
@@ -334,7 +334,7 @@ impl Host {
         assert!(is_granted, "{packet}: beyond what was granted (SEND-1)");
     }
 
-    /// Packets of one type sent so far.
+    /// Returns the number of packets of one type sent so far.
     pub fn count(&self, kind: PacketType) -> usize {
         self.sent.get(&(kind as u8)).copied().unwrap_or(0)
     }

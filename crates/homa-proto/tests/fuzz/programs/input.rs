@@ -13,31 +13,31 @@ impl<'a> Input<'a> {
         self.bytes.is_empty()
     }
 
-    /// The next byte; 0 beyond the end.
+    /// Returns the next byte; 0 beyond the end.
     pub fn byte(&mut self) -> u8 {
         let Some((&first, rest)) = self.bytes.split_first() else { return 0 };
         self.bytes = rest;
         first
     }
 
-    /// The next `N` bytes as a number, big-endian.
+    /// Returns the next `N` bytes as a number, big-endian.
     pub fn number<const N: usize>(&mut self) -> u64 {
         (0..N).fold(0, |number, _| number << 8 | u64::from(self.byte()))
     }
 
-    /// Up to `len` bytes.
+    /// Returns up to `len` bytes.
     pub fn bytes(&mut self, len: usize) -> &'a [u8] {
         let (taken, rest) = self.bytes.split_at(len.min(self.bytes.len()));
         self.bytes = rest;
         taken
     }
 
-    /// A number below `end`, which is at most 256.
+    /// Returns a number below `end`, which is at most 256.
     pub fn below(&mut self, end: usize) -> usize {
         usize::from(self.byte()) % end.max(1)
     }
 
-    /// One of `choices`, at most 256 of them.
+    /// Returns one of `choices`, at most 256 of them.
     pub fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len())]
     }
@@ -46,7 +46,7 @@ impl<'a> Input<'a> {
         self.byte() & 1 == 1
     }
 
-    /// A length, offset or end: mostly a boundary value, else any.
+    /// Returns a length, offset or end: mostly a boundary value, else any.
     pub fn size(&mut self) -> u32 {
         const SIZES: [u32; 14] =
             [1, 0, 2, 99, 1_000, 1_424, 1_425, 5_000, 10_000, 20_000, 40_000, 65_536, 100_000, 1_000_001];

@@ -1,4 +1,4 @@
-//! Programs encoded as arbitrary bytes. The fuzz targets in `fuzz/` run them, and the tests beside this
+//! Programs encoded as arbitrary bytes. The fuzz targets in `fuzz/` run them, and the tests next to this
 //! module run them without a fuzzer. A program panics if the code violates a guarantee.
 #![allow(dead_code, reason = "each fuzz target uses its part")]
 

@@ -4,7 +4,7 @@ use homa_proto::{Config, FinishedPolicy, MS, SEC, US};
 
 use super::input::Input;
 
-/// Settings that `Config::validate` accepts.
+/// Returns settings that `Config::validate` accepts.
 pub fn config(input: &mut Input<'_>) -> Config {
     let num_priorities = input.one_of(&[8, 1, 2, 4, 7]);
     let resend_interval_ns = input.one_of(&[5 * MS, 1, 200 * US, MS]);
@@ -63,8 +63,8 @@ pub fn config(input: &mut Input<'_>) -> Config {
     }
 }
 
-/// The minimum packet size to try. Packets with one byte of payload are used only with short messages: 65,536
-/// packets would take too long.
+/// Returns the minimum packet size to try. Packets with one byte of payload are used only with short
+/// messages: 65,536 packets would take too long.
 pub fn least_packet(config: &Config) -> u32 {
     if config.max_message > 5_000 { 1_000 } else { 57 }
 }

@@ -28,13 +28,13 @@ use super::testbed::Testbed;
 use disturbed::RunningDisturbance;
 use planted::PlantedCause;
 
-/// Load as a share of the links' rate, low enough that the few long messages rarely overlap.
+/// Load as a share of the link rate, low enough that the few long messages rarely overlap.
 const LOAD: f64 = 0.1;
 
 /// Minimum number of hosts: two communicating hosts and a disturbing one.
 const LEAST_HOSTS: u16 = 3;
 
-/// Maximum open RPCs per host: far more than these loads ever have.
+/// Maximum number of open RPCs per host: far more than these loads ever have.
 const OPEN: u32 = 2_000;
 
 /// The cause to which the tail of a run was attributed.
@@ -70,9 +70,9 @@ pub fn check(options: &CausesOptions) -> Result<()> {
     Ok(())
 }
 
-/// Maximum factor by which the configured measured time is lengthened. A run whose traces contain no complete
-/// RPC is repeated with twice the measured time. On busy processors, none of the few long messages may
-/// complete.
+/// Maximum factor by which the configured measurement window is lengthened. A run whose traces contain no
+/// complete RPC is repeated with a window twice as long. On busy processors, none of the few long messages
+/// may complete.
 const MOST_LENGTHENED: u32 = 8;
 
 const NO_RPC: &str = "the traces contain no complete RPC";
@@ -127,7 +127,7 @@ struct CauseRun<'a> {
     planted: PlantedCause,
     repetition: u32,
     name: &'a str,
-    /// Factor by which the configured measured time is lengthened.
+    /// Factor by which the configured measurement window is lengthened.
     lengthened: u32,
     directory: &'a Path,
 }
@@ -291,7 +291,7 @@ impl Traces {
         Traces { directory, keep: wanted.is_some() }
     }
 
-    /// Makes the directory of a run.
+    /// Creates the directory of a run.
     fn of(&self, planted: PlantedCause, repetition: u32) -> Result<PathBuf> {
         let directory = self.directory.join(format!("{}-{repetition}", planted.name()));
         if directory.exists() {

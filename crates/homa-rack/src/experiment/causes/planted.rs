@@ -46,12 +46,12 @@ pub enum PlantedCause {
 }
 
 impl PlantedCause {
-    /// Returns the name in the options.
+    /// Returns the name used in the options.
     pub fn name(self) -> &'static str {
         self.into()
     }
 
-    /// Message size in bytes.
+    /// Returns the message size in bytes.
     pub(super) fn message_bytes(self) -> u32 {
         match self {
             PlantedCause::None | PlantedCause::Hog | PlantedCause::Stop => SHORT_BYTES,
@@ -107,7 +107,7 @@ impl PlantedCause {
         (self == PlantedCause::Queue).then_some(VICTIM - 1)
     }
 
-    /// Additional options of the switch.
+    /// Returns additional options of the switch.
     pub(super) fn switch_options(self) -> Vec<String> {
         match self {
             PlantedCause::Loss => vec![format!("--loss={LOSS}")],

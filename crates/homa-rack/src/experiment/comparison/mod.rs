@@ -48,7 +48,7 @@ const LOAD_STEP: f64 = 0.15;
 /// Minimum load.
 const MIN_LOAD: f64 = 0.2;
 
-/// If a repetition completes a smaller share of the due bytes than this, it has fallen behind. Measured times
+/// If a repetition completes a smaller share of the due bytes than this, it has fallen behind. Measurements
 /// start and end at quiet times, so chance has little influence.
 const CLEARLY_BEHIND: f64 = 0.93;
 
@@ -66,7 +66,7 @@ pub const BUFFER: &str = "a buffer of 10 ms of a link's rate shared by all ports
 /// recommend for 1 Gbit/s (SIGCOMM 2010, section 3.5).
 const MARK_PACKETS: u64 = 20;
 
-/// Warm-up and measured time when a rack is tried.
+/// Warm-up and measurement window of a trial.
 const TRIAL: (Duration, Duration) = (Duration::from_millis(250), Duration::from_millis(750));
 
 /// Maximum number of trials.
@@ -84,19 +84,20 @@ pub struct Options {
     /// Rate of each host's link in each direction, in bits per second. Default: chosen for the processors of
     /// this machine.
     pub rate: Option<u64>,
-    /// TCP connections between each pair of hosts, in each direction of requests.
+    /// Number of TCP connections between each pair of hosts, for each direction of requests.
     pub connections: u16,
     /// TCP's congestion control algorithms, each of which is compared with Homa. Empty: the kernel's default,
     /// and DCTCP if the kernel has it.
     pub cc: Vec<Congestion>,
     /// Workload: a name, a number of bytes, or a file. Default: W3.
     pub workload: Option<String>,
-    /// Maximum message length. Default: 1/100 of the bytes that a link carries in the measured time, at most
-    /// 1 MB.
+    /// Maximum message length. Default: 1/100 of the bytes that a link carries in the measurement window, at
+    /// most 1 MB.
     pub max_message: Option<Truncation>,
-    /// Whether answers have 100 bytes instead of the request's length.
+    /// Whether responses are 100 bytes long instead of as long as the request.
     pub one_way: bool,
-    /// Offered load as a share of each link's rate, headers included. Default: depends on the available time.
+    /// Offered load as a share of each link's rate, including headers. Default: depends on the available
+    /// time.
     pub load: Option<f64>,
     /// Seed of arrivals, sizes and the choice of servers, the same for all protocols.
     pub seed: u64,
@@ -186,7 +187,7 @@ fn build(cell: &mut Cell, options: &Options, size: Size) {
     common.build.switch_option = vec![SHARED_BUFFER.to_owned()];
     if common.cc.contains(&Congestion::Dctcp) {
         let packet = u64::from(common.build.mtu);
-        // On slow links, half of a port's maximum queue is smaller than that.
+        // On slow links, half of a port's maximum queue is smaller than this many packets.
         let half = common.build.rate / 8 * 5 / 1_000 / 2;
         common.build.switch_option.push(format!("--ecn={}", (MARK_PACKETS * packet).min(half)));
     }
@@ -208,11 +209,11 @@ pub struct Trial {
     pub size: Size,
     /// Average number of processors that hosts and switch kept busy under Homa's load.
     pub busy: f64,
-    /// Mean wait of a host's thread for a processor, in microseconds.
+    /// Mean time that a thread of a host waited for a processor, in microseconds.
     pub waited_us: f64,
 }
 
-/// Briefly puts Homa's load on the rack. Builds smaller racks until the processors have capacity to spare.
+/// Briefly runs Homa's load on the rack. Builds smaller racks until the processors have capacity to spare.
 fn choose(testbed: &mut Testbed, cell: &mut Cell, options: &Options, mut size: Size) -> Result<Vec<Trial>> {
     let mut trials = Vec::new();
     if options.rate.is_some() {

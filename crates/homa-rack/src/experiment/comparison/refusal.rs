@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 /// This one option is enough, without further capabilities, because the rack is built in a user namespace.
-/// Even root without CAP_SYS_ADMIN does so. docs/guide/install.md and the Dockerfile contain the same
-/// command.
+/// Even root without CAP_SYS_ADMIN builds the rack in one. docs/guide/install.md and the Dockerfile contain
+/// the same command.
 const CONTAINER_REMEDY: &str = "docker run --security-opt seccomp=unconfined IMAGE";
 
 /// System settings that control who may make namespaces.

@@ -10,7 +10,7 @@ const UNLOADED: Duration = Duration::from_millis(1_500);
 /// Time to measure Homa's unloaded round trips in a short comparison.
 const UNLOADED_QUICK: Duration = Duration::from_millis(700);
 
-/// Overhead of a load: starting all hosts at the same time, and waiting for answers at the end.
+/// Overhead of a load: starting all hosts at the same time, and waiting for responses at the end.
 const AROUND_A_LOAD: Duration = Duration::from_millis(600);
 
 /// Time to end the processes and the rack, and to write the results.
@@ -19,7 +19,7 @@ const AT_THE_END: Duration = Duration::from_millis(700);
 /// Number of repetitions if there is enough time: the minimum for a median with a range.
 const REPETITIONS: u32 = 3;
 
-/// Minimum duration of the load in a repetition, including the warm-up. A shorter one would measure only how
+/// Minimum duration of the load in a repetition, including the warm-up. A shorter load would measure only how
 /// a load begins.
 const LEAST_LOAD: Duration = Duration::from_millis(2_500);
 
@@ -29,13 +29,13 @@ const WARMUP: f64 = 0.2;
 /// Maximum warm-up: TCP's queues are steady after a second (docs/perf).
 const MAX_WARMUP: Duration = Duration::from_secs(2);
 
-/// Maximum message as a share of the bytes that a link carries in the measured time. With larger messages,
-/// the few that are in flight at the end decide whether a run looks steady. With messages of 1,000,000 bytes
-/// at 40 Mbit/s (3 % of what a link carries in 6.8 s), Homa completed 0.91 to 0.96 of the due bytes in three
-/// runs. With 330,000 bytes, it completed 0.99 to 1.00 in two runs.
+/// Maximum message length as a share of the bytes that a link carries in the measurement window. With larger
+/// messages, the few that are in flight at the end decide whether a run looks steady. With messages of
+/// 1,000,000 bytes at 40 Mbit/s (3 % of what a link carries in 6.8 s), Homa completed 0.91 to 0.96 of the due
+/// bytes in three runs. With 330,000 bytes, it completed 0.99 to 1.00 in two runs.
 const LONGEST_SHARE: f64 = 0.01;
 
-/// Lower limit of the maximum message, in bytes.
+/// Lower limit for the maximum message length, in bytes.
 const LEAST_LONGEST_BYTES: f64 = 10_000.0;
 
 /// The schedule for the remaining time.
@@ -45,9 +45,9 @@ pub struct Schedule {
     pub unloaded: Duration,
     /// Number of repetitions. In each of them, all contenders take turns.
     pub repetitions: u32,
-    /// Duration of the load before the measured time.
+    /// Duration of the load before the measurement window.
     pub warmup: Duration,
-    /// Measured time of each contender per repetition.
+    /// Measurement time of each contender per repetition.
     pub measured: Duration,
 }
 
@@ -69,8 +69,8 @@ impl Schedule {
         Schedule { unloaded: Duration::ZERO, repetitions, warmup, measured: load - warmup }
     }
 
-    /// Returns the maximum message for links of this rate, rounded down to two digits. Longer messages are
-    /// truncated to it.
+    /// Returns the maximum message length for links of this rate, rounded down to two digits. Longer messages
+    /// are truncated to it.
     pub fn longest_message(&self, rate_bps: u64) -> u32 {
         let share = rate_bps as f64 / 8.0 * self.measured.as_secs_f64() * LONGEST_SHARE;
         let bytes = share.clamp(LEAST_LONGEST_BYTES, f64::from(DEFAULT_MAX_MESSAGE));

@@ -12,7 +12,7 @@ use homa_bench::cpu::cores_busy;
 
 use super::net::run_in_namespace;
 
-/// Bytes of each read and write.
+/// Size of each read and write in bytes.
 const CHUNK: usize = 64 << 10;
 
 /// Maximum time to connect.
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Throughput of several flows in one direction.
 #[derive(Clone, Debug, Default)]
 pub struct Throughput {
-    /// Received payload of all flows in 10^6 bits per second.
+    /// Received payload of all flows in Mbit/s.
     pub mbps: f64,
     /// Share of time that each processor was busy.
     pub cores_busy: Vec<f64>,
@@ -60,7 +60,7 @@ fn flow(listener: &TcpListener, at: SocketAddr) -> Result<(TcpStream, TcpStream)
 }
 
 /// Lets `count` flows send from one namespace to another, in which the receiver has this address. Calls
-/// `wait` with each of the two times. An error of `wait` ends the run early.
+/// `wait` with the warm-up time, and then with the measurement time. An error of `wait` ends the run early.
 ///
 /// # Errors
 /// There is no path between the hosts, or `wait` failed.

@@ -1,5 +1,5 @@
-//! `rps`: a few TCP flows through a router, by the policy that distributes received packets over the
-//! processors. With a hash, all of a few flows may be mapped to the same processor.
+//! `rps`: measures a few TCP flows through a router, under each policy that distributes received packets over
+//! the processors. With a hash, all of the few flows may be mapped to the same processor.
 
 mod flows;
 mod net;
@@ -52,7 +52,7 @@ fn flows_of(count: u16) -> String {
     format!("{count} {}", if count == 1 { "flow" } else { "flows" })
 }
 
-/// A value over several runs, here in 10^6 bits per second.
+/// A value over several runs, here in Mbit/s.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 struct Spread {
     runs: Vec<f64>,
@@ -75,13 +75,13 @@ impl Spread {
 struct RpsEnvironment {
     net: Net,
     mask: String,
-    /// Warm-up and measured time.
+    /// Warm-up and measurement time.
     times: (Duration, Duration),
     interrupted: Arc<AtomicBool>,
 }
 
 impl RpsEnvironment {
-    /// Makes the network. This process must be single-threaded.
+    /// Creates the network. This process must be single-threaded.
     fn make(options: &RpsOptions) -> Result<RpsEnvironment> {
         let times = (seconds("warmup", options.warmup)?, seconds("duration", options.duration)?);
         let processors = thread::available_parallelism().map_or(1, usize::from);

@@ -12,7 +12,8 @@ use homa_steer_xdp::{AttachLifetime, SteerConfig, Steering};
 
 use crate::experiment::options::Policy;
 
-/// Addresses of the first host, at the router's device `left`, and of the second, at `right`.
+/// Addresses of the first host, which is connected to the router's device `left`, and of the second, which is
+/// connected to `right`.
 pub const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 147, 1, 2), Ipv4Addr::new(10, 147, 2, 2)];
 const GATEWAYS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 147, 1, 1), Ipv4Addr::new(10, 147, 2, 1)];
 const ROUTER_DEVICES: [&str; 2] = ["left", "right"];
@@ -28,7 +29,7 @@ pub struct Net {
 }
 
 impl Net {
-    /// Makes the network. With `nat`, the router translates addresses, if a program to set this up is
+    /// Creates the network. With `nat`, the router translates addresses, if a program to set this up is
     /// installed.
     ///
     /// # Errors
@@ -100,7 +101,7 @@ pub fn run_in_namespace<T: Send>(namespace: &OwnedFd, work: impl FnOnce() -> T +
     })
 }
 
-/// Makes a link from the router, whose namespace this thread is in, to a host.
+/// Creates a link from the router, whose namespace this thread is in, to a host.
 fn cable(side: usize, host: &OwnedFd, mtu: u32) -> Result<()> {
     let there = format!("/proc/{}/fd/{}", std::process::id(), host.as_raw_fd());
     let (device, gateway) = (ROUTER_DEVICES[side], GATEWAYS[side]);

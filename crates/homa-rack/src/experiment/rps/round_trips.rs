@@ -27,7 +27,7 @@ use super::{RpsEnvironment, Spread, describe_path, reported};
 use crate::experiment::options::{Policy, RpsOptions};
 use crate::experiment::setup::PROTOCOLS;
 
-/// Size of a request and of its answer in bytes, as in the published table.
+/// Size of a request and of its response in bytes, as in the published table.
 const BYTES: u32 = 100;
 
 /// Round trips of a protocol to a server with a given number of threads, under a policy.
@@ -98,7 +98,7 @@ fn text(round_trips: &RoundTrips) -> String {
     format!("{}, {}, {threads}", round_trips.policy.name(), round_trips.protocol.title())
 }
 
-/// Measures round trips from the first host to a server in the second.
+/// Measures round trips from the first host to a server on the second host.
 fn measure(
     net: &Net,
     protocol: Protocol,

@@ -32,21 +32,21 @@ use super::testbed::{Load, LoadResult, Machine, Testbed};
 use super::{framing, simulation, steady};
 use crate::spec::Spec;
 
-/// Offset between the TCP ports of two contenders at each host. It exceeds the maximum number of server ports
+/// Offset between the TCP ports of two contenders on each host. It exceeds the maximum number of server ports
 /// of a host.
 const PORT_STEP: u16 = 100;
 
 /// CSS classes of TCP, by congestion control.
 const TCP_CLASSES: [&str; 4] = ["tcp", "s2", "s3", "s4"];
 
-/// One of the compared protocols: Homa, or TCP with one congestion control.
+/// One of the protocols that are compared: Homa, or TCP with one congestion control.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contender {
     /// The protocol.
     pub protocol: Protocol,
-    /// Congestion control of TCP; `None` for Homa.
+    /// TCP congestion control algorithm; `None` for Homa.
     pub congestion: Option<Congestion>,
-    /// Name in prose.
+    /// Display name.
     pub title: String,
     /// Key in the results of all hosts.
     pub key: String,
@@ -78,7 +78,7 @@ pub struct ContenderRuns {
     /// The contender.
     #[serde(skip)]
     pub contender: Contender,
-    /// Congestion control of TCP; `None` for Homa.
+    /// TCP congestion control algorithm; `None` for Homa.
     pub congestion: Option<Congestion>,
     /// The results.
     #[serde(flatten)]
@@ -91,7 +91,7 @@ pub struct Repetition {
     protocol: Protocol,
     congestion: Option<Congestion>,
     repetition: u32,
-    /// The measured time, in seconds.
+    /// Length of the measurement window, in seconds.
     measured_s: f64,
     /// Round trips of the short messages.
     pub short: ShortSummary,
@@ -108,7 +108,7 @@ pub struct Repetition {
     pub queue: Vec<QueueSample>,
 }
 
-/// The results of a contender added up so far.
+/// The totals of a contender's results so far.
 struct ContenderTotal {
     contender: Contender,
     tally: Tally,
@@ -129,20 +129,20 @@ pub struct Plan<'a> {
     /// Message sizes.
     pub workload: Workload,
     spec: Spec,
-    /// Measured time of each contender per repetition.
+    /// Measurement time of each contender per repetition.
     pub measured: Duration,
-    /// Duration of the load before the measured time.
+    /// Duration of the load before the measurement window.
     pub warmup: Duration,
-    /// Load as a share of each link's rate, headers included.
+    /// Load as a share of each link's rate, including headers.
     pub load: f64,
-    /// Request payload of each host, in 10^9 bits per second.
+    /// Request payload of each host, in Gbit/s.
     gbps: f64,
-    /// Whether the measured time starts and ends when ideal links would be nearly empty: see [`steady`].
+    /// Whether the measurement window starts and ends when ideal links would be nearly empty: see [`steady`].
     pub is_between_quiet_moments: bool,
 }
 
 impl<'a> Plan<'a> {
-    /// Makes the plan for a cell's options.
+    /// Creates the plan for a cell's options.
     ///
     /// # Errors
     /// The workload does not exist, or a time is out of range.

@@ -12,8 +12,8 @@ use crate::experiment::by_size;
 use crate::experiment::links::Links;
 use crate::experiment::testbed::Machine;
 
-/// Returns the column heads of ratios to Homa, one per TCP variant. If there is only one variant, its head
-/// has no prefix.
+/// Returns the column headers of ratios to Homa, one per TCP variant. If there is only one variant, its
+/// header has no prefix.
 fn ratio_heads<'a>(runs: &'a [ContenderRuns], name: &str) -> impl Iterator<Item = String> + use<'a> {
     let name = name.to_owned();
     let tcp = runs.iter().filter(|ran| ran.contender.protocol == Protocol::Tcp);
@@ -136,7 +136,7 @@ fn cdf(totals: &[ContenderTotal]) -> Chart {
     }
 }
 
-/// Makes the section on the conditions, which show whether the network was the bottleneck.
+/// Creates the section on the conditions, which show whether the network was the bottleneck.
 pub fn conditions(runs: &[ContenderRuns], totals: &[ContenderTotal]) -> Section {
     let mut table = Table::new(&[""]);
     table.head.extend(runs.iter().map(|ran| ran.contender.title.clone()));

@@ -13,7 +13,7 @@ use super::{Cell, ContenderRuns, ContenderTotal, Plan, Repetition};
 pub struct Entry {
     /// The workload, by its name.
     pub workload: String,
-    /// Buffer of a port of the switch.
+    /// Buffer of each port of the switch.
     pub buffer: String,
     /// Rate of every link, in bits per second.
     pub rate_bps: u64,
@@ -43,7 +43,7 @@ pub struct ContenderFigures {
 pub struct Rival {
     /// Congestion control.
     pub congestion: Option<Congestion>,
-    /// Name in prose.
+    /// Display name.
     #[serde(skip)]
     pub title: String,
     /// Median round trip of short messages, divided by Homa's.
@@ -68,7 +68,7 @@ pub struct Spread {
     pub count: usize,
 }
 
-/// Published ratios of the round trips of short messages, TCP's to Homa's.
+/// Published ratios of TCP's round trips of short messages to Homa's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Published {
     /// Ratio of the medians.

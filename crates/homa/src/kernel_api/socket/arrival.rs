@@ -8,7 +8,7 @@ use crate::runtime::socket_outcome::{Outcome, ReturnedReply};
 pub enum Arrival {
     /// A request, to be answered.
     Request {
-        /// The handle with which to answer it.
+        /// The handle with which the request is answered.
         rpc: Request,
         /// The server's ID of the RPC, which is odd.
         id: u64,

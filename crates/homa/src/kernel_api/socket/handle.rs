@@ -1,8 +1,10 @@
-//! A port that calls and answers, with one queue for responses and requests: a socket as in Linux Homa.
+//! A port that both makes and serves calls, with one queue for responses and requests, like a Linux Homa
+//! socket.
 //!
-//! A call is identified by its ID on the wire. Any receiver takes the outcomes of calls in the order in which
-//! the calls end; the outcome of a private call can only be taken by its ID. A [`Waker`] reports arrivals for
-//! which no thread waits in [`Socket::recv`], so that a descriptor can be made readable for them.
+//! A call is identified by its ID on the wire. Any thread that receives takes the outcomes of calls in the
+//! order in which the calls end. The outcome of a private call can only be taken by the call's ID. A
+//! [`Waker`] reports arrivals for which no thread waits in [`Socket::recv`], so that a descriptor can be made
+//! readable for them.
 
 mod accepting;
 mod driving;
@@ -37,10 +39,10 @@ use crate::tenancy::process_group::FIRST_CLIENT_PORT;
 use crate::types::address::ServerAddr;
 use crate::types::error::{CallError, HostError, RecvError, ReplyError};
 
-/// A port that calls and answers, with one queue for responses and requests: a socket as in Linux Homa. A
-/// call is identified by its ID on the wire. Dropping the socket [closes](Socket::close) it.
+/// A port that both makes and serves calls, with one queue for responses and requests, like a Linux Homa
+/// socket. A call is identified by its ID on the wire. Dropping the socket [closes](Socket::close) it.
 pub struct Socket {
-    /// The socket's shards: one, or, if the socket has a server port, one for each endpoint.
+    /// The socket's shards: one for each endpoint if the socket has a server port, otherwise only one.
     members: Vec<SocketShard>,
     number: u16,
     endpoints: Arc<Endpoints>,
@@ -66,12 +68,12 @@ impl SocketShard {
 
 impl Host {
     /// Opens a socket on a port. `None` picks any free client port. A port from 1 to 32767 is a server port,
-    /// and requests are accepted. A higher port is a client port, which accepts requests only after
+    /// which accepts requests immediately. A higher port is a client port, which accepts requests only after
     /// [`accept_requests`](Socket::accept_requests).
     ///
     /// If the host has several endpoints, each free client port belongs to one of them, assigned in turn, and
-    /// a server port belongs to all. Each thread waits at one endpoint, but receives the messages of all. The
-    /// caller then cannot choose the client port.
+    /// a server port belongs to all. Each thread waits at one endpoint, but receives the messages of all. On
+    /// such a host the caller cannot choose the client port.
     ///
     /// # Errors
     /// See [`HostError`].
@@ -112,8 +114,8 @@ impl Socket {
         Socket { members, number, endpoints, server, exchange: None, pool: Mutex::default() }
     }
 
-    /// Returns the endpoint at which the calling thread calls and waits. A socket without a server is open in
-    /// only one endpoint.
+    /// Returns the endpoint where the calling thread starts calls and waits. A socket without a server is
+    /// open in only one endpoint.
     fn home(&self) -> usize {
         self.server.get().map_or(0, Server::home)
     }
@@ -123,14 +125,14 @@ impl Socket {
         &self.members[wire::owner_of(id, self.members.len() as u32) as usize]
     }
 
-    /// The Homa port.
+    /// Returns the Homa port.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.number
     }
 
-    /// Returns a message of these pieces, in order, copied into memory that is reused once the message is
-    /// dropped. The host drops an outgoing message when the peer has it.
+    /// Copies these pieces, in order, into one message, whose memory is reused once the message is dropped.
+    /// The host drops an outgoing message when the peer has all of it.
     pub fn message(&self, pieces: &[&[u8]]) -> Bytes {
         let length = pieces.iter().map(|piece| piece.len()).sum();
         let pool = || self.pool.lock().unwrap_or_else(PoisonError::into_inner);
@@ -145,7 +147,7 @@ impl Socket {
     }
 
     /// Starts a call, and returns its ID, which is even. The unscheduled part of the request is sent before
-    /// this returns. The outcome carries `cookie`. [`recv`](Socket::recv) returns it, or
+    /// this returns. The outcome carries `cookie`. [`recv`](Socket::recv) returns the outcome, or
     /// [`recv_private`](Socket::recv_private) if the call is `private`.
     ///
     /// The host reads the request's bytes until its outcome is received, or until [`abort`](Socket::abort) or
@@ -203,8 +205,9 @@ impl Socket {
     /// Like [`start`](Socket::start), with a copy of these pieces, in order. When this returns, the host no
     /// longer reads the pieces.
     ///
-    /// `more`: another message follows at once, with which this one may be sent; a long one is sent without
-    /// waiting. If none follows, the caller must call [`flush`](Socket::flush).
+    /// `more` means that the caller will start another message at once. A short message may then wait to be
+    /// sent together with the next; a long one does not wait. If no other message follows, the caller must
+    /// call [`flush`](Socket::flush).
     ///
     /// # Errors
     /// See [`CallError`].
@@ -240,7 +243,7 @@ impl Socket {
     /// reads the pieces. `more` is as in [`start_pieces`](Socket::start_pieces).
     ///
     /// # Errors
-    /// See [`ReplyError`]; the RPC is over in that case, too.
+    /// See [`ReplyError`]. The RPC ends in that case, too.
     pub fn reply_pieces(&self, rpc: Request, pieces: &[&[u8]], more: bool) -> Result<(), ReplyError> {
         if !copy_and_send::pays_off(rpc.shared(), pieces) {
             return rpc.reply_or_hold(self.message(pieces), more);
@@ -248,7 +251,7 @@ impl Socket {
         rpc.reply_while_copying(pieces)
     }
 
-    /// Sends messages that were started with `more`, as far as they were not sent yet.
+    /// Sends the messages that were started with `more` and have not been sent yet.
     pub fn flush(&self) {
         for SocketShard { shared, .. } in &self.members {
             let now = shared.now();
@@ -257,17 +260,17 @@ impl Socket {
         }
     }
 
-    /// Like [`Request::reply`] to a request that came by this socket, with bytes that the caller must get
-    /// back. The host reads the bytes until [`recv`](Socket::recv) returns [`Arrival::ReturnedReply`] with
-    /// this cookie, or until [`close`](Socket::close) returns, which copies what clients do not have yet.
-    /// After an error, the host no longer reads them when this returns.
+    /// Like [`Request::reply`] for a request that arrived on this socket, but lends the response's bytes, so
+    /// that the caller learns when it may reuse them. The host reads the bytes until [`recv`](Socket::recv)
+    /// returns [`Arrival::ReturnedReply`] with this cookie, or until [`close`](Socket::close) returns, which
+    /// copies what clients do not have yet. If this returns an error, the host no longer reads the bytes.
     ///
     /// # Errors
-    /// See [`ReplyError`]; the RPC is over in that case, and there is no `ReturnedReply`. Also returns
-    /// `Closed` if the socket is closed.
+    /// See [`ReplyError`]; the RPC ends in that case, without a `ReturnedReply`. Also returns `Closed` if the
+    /// socket is closed.
     ///
     /// # Panics
-    /// If the request came through another socket.
+    /// Panics if the request came through another socket.
     pub fn reply_lent(&self, rpc: Request, response: Bytes, cookie: u64) -> Result<(), ReplyError> {
         let member =
             self.members.get(rpc.endpoint()).filter(|member| Arc::ptr_eq(rpc.shared(), &member.shared));
@@ -277,8 +280,8 @@ impl Socket {
         })
     }
 
-    /// Waits for the next request, or outcome of a call that is not private, for at most `timeout` (`None`:
-    /// without limit). A `timeout` of zero only polls.
+    /// Waits for the next request or the next outcome of a call that is not private, for at most `timeout`
+    /// (`None`: without limit). A `timeout` of zero only polls.
     ///
     /// # Errors
     /// Nothing arrived in time, or the socket or the host was shut down.
@@ -302,7 +305,8 @@ impl Socket {
         let member = &self.members[home];
         let until = timeout.map(|timeout| (member.shared.after(timeout), timeout.is_zero()));
         loop {
-            // The result has hundreds of bytes, and each function that returned it would copy them.
+            // The result is hundreds of bytes long, and every function that returns it by value would copy
+            // them.
             let mut found = None;
             self.wait(member, member.wait_target(), until, &wanted, |engine| {
                 // Most calls find nothing, so moving an empty result is not worth the cost either.
@@ -344,7 +348,7 @@ impl Socket {
     /// Waits for the outcome of a private call.
     ///
     /// # Errors
-    /// The outcome did not come in time, or there is no such call (any more), or the socket or the host was
+    /// The outcome did not arrive in time, the call does not exist (any more), or the socket or the host was
     /// shut down.
     pub fn recv_private(&self, id: u64, timeout: Option<Duration>) -> Result<Outcome, RecvError> {
         self.recv_private_while(id, timeout, || true)
@@ -405,8 +409,8 @@ impl Socket {
         }
     }
 
-    /// Whether [`recv`](Socket::recv) would return an arrival, or an error because the socket is closed. Runs
-    /// none of the application's code.
+    /// Returns whether [`recv`](Socket::recv) would return an arrival, or an error because the socket is
+    /// closed. Runs none of the application's code.
     #[must_use]
     pub fn has_arrival(&self) -> bool {
         let has_arrival = |engine: &Engine, index: usize| {
@@ -416,9 +420,9 @@ impl Socket {
         members.any(|member| member.shared.lock().peek(|engine| has_arrival(engine, member.index)))
     }
 
-    /// Sets a waker, which is called from any thread when something arrives for which no thread waits in
-    /// [`recv`](Socket::recv). The waker may be called too often, and even after another thread has already
-    /// taken the arrival.
+    /// Sets a waker, which may be called from any thread. It is called when something arrives for which no
+    /// thread waits in [`recv`](Socket::recv). Calls may be spurious: the waker may be called more often than
+    /// needed, and even after another thread has already taken the arrival.
     pub fn set_waker(&self, waker: Option<Waker>) {
         for member in &self.members {
             let mut engine = member.shared.lock();
@@ -428,17 +432,17 @@ impl Socket {
         }
     }
 
-    /// Bytes of messages that the host keeps because it is sending them or may have to resend them: requests
-    /// until their outcome, responses until their clients have them. If there are several endpoints, this is
-    /// the highest value of any endpoint.
+    /// Returns the number of message bytes that the host keeps because it is sending them or may have to
+    /// resend them: requests until their outcome, responses until their clients have them. If there are
+    /// several endpoints, this is the highest value of any endpoint.
     #[must_use]
     pub fn outgoing_bytes(&self) -> u64 {
         let bytes = |member: &SocketShard| member.shared.lock().buffers.outgoing_bytes();
         self.members.iter().map(bytes).max().unwrap_or(0)
     }
 
-    /// Whether [`outgoing_bytes`](Socket::outgoing_bytes) is less than `below`. If not, `waker` is called
-    /// once, from any thread, when it may be.
+    /// Returns whether [`outgoing_bytes`](Socket::outgoing_bytes) is less than `below`. If not, `waker` is
+    /// called once, from any thread, when that may have become true.
     #[must_use]
     pub fn has_room_or_wakes(&self, below: u64, waker: &Waker) -> bool {
         let full = |member: &&SocketShard| {
@@ -454,7 +458,8 @@ impl Socket {
 
     /// Makes messages that arrive at this port from now on use memory that the application lends, if it has
     /// memory for them and they are not short. Packets are then received directly into that memory, and the
-    /// application gets back the memory that it [lent](MessageMemory::lend). `None` restores the default.
+    /// message that the application receives is the memory that it [lent](MessageMemory::lend). `None`
+    /// restores the default.
     pub fn set_memory(&self, memory: Option<Arc<dyn MessageMemory>>) {
         for member in &self.members {
             let memory = memory.clone();
@@ -469,9 +474,9 @@ impl Socket {
         }
     }
 
-    /// Ensures that the host no longer reads this memory when this returns, by copying requests and answers
-    /// in it that are still to be sent. This is for a caller whose call was ended by a panic, so that its
-    /// progress is unknown.
+    /// Copies the requests and answers in this memory that are still to be sent, so that the host no longer
+    /// reads the memory once this returns. This is for callers that cannot know how far a call got because a
+    /// panic ended it.
     pub fn copy_messages_of(&self, memory: &[u8]) {
         let memory = memory.as_ptr_range();
         let memory = memory.start as usize..memory.end as usize;
@@ -485,8 +490,8 @@ impl Socket {
     }
 
     /// Makes the host's background thread drive the network from now on, until a thread waits in
-    /// [`recv`](Socket::recv). This is for a thread that is about to sleep where only the waker can wake it.
-    /// It takes no locks and allocates no memory, so a signal handler may call it.
+    /// [`recv`](Socket::recv). This is for a thread that is about to sleep in a place where only the waker
+    /// can wake it. This function takes no locks and allocates no memory, so a signal handler may call it.
     ///
     /// A thread that is about to leave `recv` with its message still counts as a waiting thread. In that case
     /// the background thread starts driving one tick later, which is one millisecond, or up to ten on links
@@ -495,8 +500,9 @@ impl Socket {
         self.members.iter().for_each(|member| member.shared.attend());
     }
 
-    /// Aborts a call. It then has no outcome, or, with `tell`, the outcome [aborted](CallError::Aborted).
-    /// Returns whether there was such a call. The host no longer reads the request's bytes when this returns.
+    /// Aborts a call. The call then has no outcome or, if `tell` is true, the outcome
+    /// [aborted](CallError::Aborted). Returns whether there was such a call. The host no longer reads the
+    /// request's bytes when this returns.
     pub fn abort(&self, id: u64, tell: bool) -> bool {
         let SocketShard { shared, index } = self.member_of(id);
         let now = shared.now();
@@ -546,9 +552,9 @@ impl Socket {
         self.members.iter().flat_map(rpcs).collect()
     }
 
-    /// Aborts the socket's calls and gives up its untaken requests. Waiting threads, and all later calls, get
-    /// an error. Answers in flight are delivered. The host no longer reads memory lent to calls and answers
-    /// when this returns.
+    /// Aborts the socket's calls and drops the requests that no thread has taken. Waiting threads, and all
+    /// later calls, get an error. Answers in flight are delivered. The host no longer reads memory lent to
+    /// calls and answers when this returns.
     pub fn close(&self) {
         for SocketShard { shared, index } in &self.members {
             let now = shared.now();
@@ -605,7 +611,7 @@ mod tests {
         Host::builder().address(bind).bind().unwrap()
     }
 
-    /// Counts only entries among the buffers: a message is read only through its entry.
+    /// Counts only the entries of the message buffers: the host reads a message only through its entry.
     fn bytes_read(socket: &Socket) -> u64 {
         socket.members[0].shared.lock().buffers.outgoing_bytes()
     }
@@ -665,7 +671,7 @@ mod tests {
         assert_eq!(returned, ReturnedReply { id, cookie: 7, client: peer, client_port, result: Ok(()) });
         assert_eq!(bytes_read(&server), 0);
 
-        // A client that has fallen silent.
+        // The client falls silent.
         start(1);
         let (rpc, ..) = request();
         let key = rpc.key();

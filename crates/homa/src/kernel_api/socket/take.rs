@@ -1,4 +1,4 @@
-//! Taking what has arrived at a socket.
+//! Takes what has arrived at a socket.
 
 use homa_proto::RpcInfo;
 
@@ -42,7 +42,7 @@ fn take_request(engine: &mut Engine, server: Option<&Server>, endpoint: usize) -
         if let Some(RpcInfo { id, peer_port: client_port, .. }) = engine.endpoint.rpc_info(rpc.key()) {
             return Some(Arrival::Request { rpc, id, client_port });
         }
-        // The client has aborted the request. The endpoint knows this, but its event has not been polled yet.
+        // The client has aborted the request. The endpoint knows this, but the event has not been polled yet.
         rpc.forget_rpc(&mut engine.buffers);
     }
 }

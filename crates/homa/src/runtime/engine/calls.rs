@@ -1,4 +1,4 @@
-//! Starting calls, handing over their results, and the client ports that carry them.
+//! Calls: starting them, handing over their results, and the client ports that carry them.
 
 use std::collections::VecDeque;
 
@@ -14,8 +14,8 @@ use crate::types::address::ServerAddr;
 use crate::types::error::{CallError, HostError};
 
 impl Engine {
-    /// Opens a client port and returns its index. `chosen` is a port on which the processes of this host have
-    /// agreed.
+    /// Opens a client port and returns its index. `chosen` is a port that the processes of this host have
+    /// agreed on.
     pub(crate) fn open_client(&mut self, now: Time, chosen: Option<u16>) -> Result<usize, HostError> {
         if self.phase != Phase::Open {
             return Err(HostError::Closed);
@@ -73,7 +73,7 @@ impl Engine {
         }
         let mut to = to;
         if let Some(port) = self.sending.peers_port {
-            to.host.set_port(port); // ID-12
+            to.host.set_port(port); // ID-12: the peer is only an address.
         }
         if let Some(processes) = &self.tenancy.processes {
             processes.lease_ids(&mut self.endpoint);
@@ -100,7 +100,7 @@ impl Engine {
         Ok(call)
     }
 
-    /// Takes the result of a call, if it is available. The call is then over.
+    /// Takes the result of a call, if it is available. This ends the call.
     pub(crate) fn take_result(&mut self, call: usize) -> Option<Result<Bytes, CallError>> {
         match &mut self.calls.open[call].owner {
             CallOwner::CallTicket(ticket) => {
@@ -113,7 +113,7 @@ impl Engine {
         }
     }
 
-    /// Takes the cookie and the result of a completion of a client port, if any.
+    /// Takes the next completion of a client port, if any: its cookie and result.
     pub(crate) fn take_completion(&mut self, client: usize) -> Option<(u64, Result<Bytes, CallError>)> {
         let UntakenCompletion { cookie, result, traced } =
             self.calls.clients[client].completions.pop_front()?;
@@ -128,7 +128,7 @@ impl Engine {
         }
     }
 
-    /// Returns the ticket of a call that its owner still holds.
+    /// Returns the ticket of a call whose owner has not dropped it.
     pub(crate) fn ticket(&mut self, call: usize) -> &mut CallTicket {
         match &mut self.calls.open[call].owner {
             CallOwner::CallTicket(ticket) => ticket,
@@ -160,7 +160,7 @@ impl Engine {
         match &mut entry.owner {
             CallOwner::Socket(_) => return self.finish_socket_call(call, result),
             CallOwner::CallTicket(ticket) => {
-                // If the host was closed meanwhile, the ticket already says so.
+                // If the host was closed in the meantime, the ticket already contains that result.
                 ticket.result.get_or_insert(result);
                 self.waiting.note_ready(WaitTarget::Call(call));
                 return;

@@ -1,4 +1,4 @@
-//! Closing a host: first it refuses everything but answers, then it drops all state.
+//! Closes a host: first it refuses everything except answers, then it drops all state.
 
 use homa_proto::Time;
 
@@ -8,7 +8,7 @@ use crate::runtime::waiters::Wakeup;
 use crate::types::error::CallError;
 
 impl Engine {
-    /// Refuses everything but answers to requests that the application has taken.
+    /// Refuses everything from now on, except answers to requests that the application has taken.
     pub(crate) fn begin_close(&mut self, now: Time) {
         if self.phase != Phase::Open {
             return;
@@ -59,7 +59,7 @@ impl Engine {
     pub(crate) fn finish_close(&mut self, now: Time) {
         self.phase = Phase::Closed;
         if let Some((_, client)) = self.calls.clients.iter().next() {
-            self.endpoint.flush_acks(client.port); // ACK-13
+            self.endpoint.flush_acks(client.port); // ACK-13: send what is still waiting.
         }
         let ports = self
             .calls
@@ -81,7 +81,7 @@ impl Engine {
         }
         self.flush(now);
         self.sending.unsent.clear();
-        // Release what this endpoint has leased to other processes and endpoints.
+        // Release what this endpoint has leased, for other processes and endpoints.
         self.tenancy.lease = None;
         self.tenancy.processes = None;
         self.close_readings();

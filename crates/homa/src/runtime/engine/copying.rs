@@ -3,8 +3,8 @@
 use super::Engine;
 
 impl Engine {
-    /// Returns how many bytes have been sent of the message that is being copied. `None` if there is no such
-    /// message any more, because the peer has all of it or the RPC is over.
+    /// Returns how many bytes of the message that is being copied have been sent. Returns `None` if no
+    /// message is being copied any more, because the peer has all of it or the RPC has ended.
     pub(crate) fn sent_of_copying(&mut self) -> Option<u32> {
         let rpc = self.buffers.copying.as_ref()?.rpc;
         let info = self.endpoint.rpc_info(rpc)?;

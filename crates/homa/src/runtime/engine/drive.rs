@@ -12,8 +12,8 @@ use crate::tenancy::processes::ProcessMember;
 /// Maximum number of packets that are read before late timers are processed.
 const LATE_PACKETS: u32 = 32 * BURST_PACKETS as u32;
 
-/// Returns the maximum number of rounds, each of at most `batch` packets, by which due timers that are
-/// already late by `late_ns` may be deferred in favour of received packets.
+/// Returns the maximum number of rounds for which due timers may be deferred in favour of received packets.
+/// The timers are already late by `late_ns`, and a round receives at most `batch` packets.
 fn max_timer_deferrals(late_ns: u64, batch: u32) -> u32 {
     if late_ns >= MIN_TICK_NS { LATE_PACKETS / batch.max(1) } else { 1 }
 }
@@ -31,12 +31,12 @@ impl Engine {
         self.process_timers(now, received);
         self.publish_lease(now);
         if self.driver.poll_timeout() == Some(0) {
-            // The driver was holding packets back, and they are now due.
+            // The driver was holding back packets that are now due.
             if let Err(error) = self.driver.send(&[]) {
                 self.note_broken("send", &error);
             }
         }
-        // Peers wait for the responses to received packets, so these go first; the application comes next.
+        // Peers wait for the responses to received packets, so send these first. The application comes next.
         let sent = self.transmit_round(now);
         let mut had_events = self.dispatch(now);
         if self.expire_calls(now) {
@@ -57,11 +57,12 @@ impl Engine {
         busy
     }
 
-    /// Processes due timers of the endpoint. In a round that `received` packets, the timers wait for the next
-    /// round: the packets may contain a request, and its answer comes first. If the timers are late, no
-    /// thread has driven in the meantime, as on an overloaded machine, and the packets that arrived in that
-    /// time are read first. Sending RESEND for packets that already wait here would waste processor time,
-    /// which both sides lack. The delay is bounded by [`max_timer_deferrals`].
+    /// Processes due timers of the endpoint. If the round `received` packets, the timers wait for the next
+    /// round: the packets may contain a request, whose answer has priority. If the timers are late, no thread
+    /// has driven since they were due, for example because the machine is overloaded. In that case, the
+    /// packets that arrived in the meantime are read first: sending RESEND for packets that are already
+    /// waiting here would waste processor time, which both sides lack. The delay is bounded by
+    /// [`max_timer_deferrals`].
     fn process_timers(&mut self, now: Time, received: bool) {
         let Some(due) = self.endpoint.poll_timeout().filter(|&due| due <= now) else {
             self.receiving.timer_deferrals = 0;
@@ -79,8 +80,8 @@ impl Engine {
         self.fit_tables();
     }
 
-    /// Does the work that is due before a sleep: everything but receiving, since waiting packets end the
-    /// sleep.
+    /// Does the work that is due before a sleep. It does not receive, since packets that are waiting end the
+    /// sleep at once.
     pub(crate) fn finish_up(&mut self, now: Time) {
         self.process_timers(now, false);
         self.flush(now);
@@ -109,7 +110,7 @@ impl Engine {
             .fold(self.endpoint.poll_timeout(), earlier)
     }
 
-    /// Records that the packet path has failed. Callers see this as calls that time out.
+    /// Records that the packet path has failed. To callers, this appears as calls that time out.
     pub(super) fn note_broken(&mut self, what: &'static str, error: &std::io::Error) {
         if self.counts.host.driver_failures == 0 {
             tracing::error!(%error, "the packet path failed to {what}: calls will time out");
@@ -167,8 +168,8 @@ mod tests {
         packet
     }
 
-    /// The thread used to drive until all old requests were freed, while all other threads of the host waited
-    /// for the lock.
+    /// The thread used to keep the lock and drive until all old requests were freed, while all other threads
+    /// of the host waited for the lock.
     #[test]
     fn opening_a_port_with_old_requests_gives_the_lock_back_between_rounds() {
         let mut engine = engine();
@@ -200,7 +201,7 @@ mod tests {
             let owner = CallOwner::CallTicket(CallTicket::default());
             assert!(client.start_call(Time::ZERO, port, to, Bytes::from_static(b"?"), owner, 0).is_ok());
             client.flush(Time::ZERO);
-            // No process has the port; that answer serves the test as well as any other.
+            // No process has the port. The answer that says so serves the test as well as any other.
             assert!(server.drive(Time::ZERO));
         }
         let late = Time::from_ns(20 * MS);
@@ -212,7 +213,7 @@ mod tests {
     #[test]
     fn packets_get_the_time_after_the_driver_returned_them() {
         let (mut client, mut server) = (engine(), engine());
-        // The clock started before this test, whose own times are simulated.
+        // The clock started before this test. The test's own times are simulated.
         const BEFORE_NS: u64 = 5 * SEC;
         let zero_ns = MonotonicClock::new().now().ns.saturating_sub(BEFORE_NS);
         server.tracing.clock = Some(HostClock::new(zero_ns, None));
@@ -225,7 +226,7 @@ mod tests {
         client.flush(Time::ZERO);
         assert!(server.drive(Time::ZERO));
         assert!(server.driving.last_activity > Time::ZERO, "{:?}", server.driving.last_activity);
-        // A caller whose time is later than the clock's keeps its own.
+        // A caller whose time is later than the clock's keeps its own time.
         assert_eq!(server.note_burst_in(1, Time::NEVER), Time::NEVER);
     }
 

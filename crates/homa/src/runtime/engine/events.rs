@@ -1,4 +1,4 @@
-//! Handling of the endpoint's events, each of which concerns a call or a request.
+//! Handles the endpoint's events, each of which concerns a call or a request.
 
 use homa_proto::{Event, Time};
 
@@ -51,8 +51,8 @@ impl Engine {
         any
     }
 
-    /// Records the duration of a call whose response is whole. The clock is read once for all responses of a
-    /// round.
+    /// Records the duration of a call whose response has arrived completely. The clock is read once for all
+    /// responses of a round.
     fn time_call(&mut self, read_at: &mut Option<Time>, call: usize, response_bytes: u32) {
         let Some(clock) = self.tracing.clock else { return };
         let Some(call) = self.calls.open.get(call) else { return };

@@ -1,4 +1,4 @@
-//! The exchange of requests with threads that wait at other endpoints of the host.
+//! Passes requests to threads that wait at other endpoints of the host.
 
 use std::sync::Arc;
 
@@ -10,8 +10,9 @@ use crate::runtime::waiters::Wakeup;
 use crate::tenancy::endpoint_group::exchange::{ExchangeOffer, RequestExchange, WaitOutcome};
 use crate::types::error::RecvError;
 
-/// One in this many times, a thread checks other endpoints before its own, so that requests there do not wait
-/// forever while its own endpoint is busy. This is rare, since each check takes the lock of another endpoint.
+/// One in this many times, a thread checks other endpoints before its own, so that their requests do not wait
+/// forever while its own endpoint is busy. The number is not smaller because each such check takes the lock
+/// of another endpoint.
 const LOOK_ELSEWHERE: u32 = 8;
 
 impl Engine {
@@ -35,7 +36,8 @@ impl Engine {
         self.offers(on)?.exchange.as_ref()
     }
 
-    /// Offers items at this endpoint to other endpoints: those already here, and all later arrivals.
+    /// Offers items at this endpoint to other endpoints: the items that are already here, and all that arrive
+    /// later.
     pub(crate) fn set_exchange(&mut self, on: WaitTarget, exchange: Arc<RequestExchange>) {
         let Some(offers) = self.offers_mut(on) else { return };
         offers.exchange = Some(exchange);
@@ -44,8 +46,8 @@ impl Engine {
         }
     }
 
-    /// Looks for an item with `take` at this endpoint, the caller's own, and checks whether other endpoints
-    /// have items.
+    /// Looks for an item at this endpoint, which is the caller's own, by calling `take`. Also checks whether
+    /// other endpoints have items.
     pub(crate) fn find<T>(
         &mut self,
         (on, exchange): (WaitTarget, Option<&Arc<RequestExchange>>),
@@ -76,7 +78,7 @@ impl Engine {
         (marked != 0).then_some(WaitOutcome::Elsewhere(marked))
     }
 
-    /// Answers another endpoint's call for help by waking one thread or task that waits for this target.
+    /// Answers another endpoint's call for help by waking one thread or task that waits for this target here.
     /// Returns whether there was one.
     pub(crate) fn answer_call(&mut self, on: WaitTarget) -> bool {
         let found = self.wake_one(on);
@@ -86,7 +88,8 @@ impl Engine {
         found
     }
 
-    /// Ends the call for help that woke a waiter here, if any, on behalf of a waiter that will not check.
+    /// Ends the call for help that woke a waiter here, if any, because the woken waiter will not check for
+    /// items.
     pub(crate) fn end_call(&mut self, on: WaitTarget) {
         let Some(ExchangeOffer { exchange: Some(exchange), woken_for_help, .. }) = self.offers_mut(on) else {
             return;
@@ -102,7 +105,7 @@ impl Engine {
         self.call_when_due(exchange, index);
     }
 
-    /// Calls for help now, or later if no thread arrives.
+    /// Calls for help now, or later if no thread has arrived by then.
     fn call_when_due(&mut self, exchange: Arc<RequestExchange>, index: usize) {
         if !exchange.needs_help() {
             return;
@@ -133,7 +136,7 @@ impl Engine {
             any = true;
             exchange.mark(index);
             if exchange.needs_help() {
-                // If a thread takes the request now, it is late.
+                // A thread that takes the request from now on is late.
                 self.waiting.help_handover.ended(now);
                 self.counts.host.help_calls += 1;
                 self.waiting.wakes.push(Wakeup::Help(Arc::clone(exchange), index));
@@ -142,8 +145,8 @@ impl Engine {
         any
     }
 
-    /// Called after a request was taken. Wakes another thread if other endpoints have pending requests, or if
-    /// this endpoint has more than the threads that are already woken will take.
+    /// Wakes another thread if other endpoints have pending requests, or if this endpoint has more requests
+    /// than the threads that are already woken will take. Called after a request was taken.
     pub(crate) fn pass_on(&mut self, on: WaitTarget) {
         let (Some(member), Some(exchange)) = (&self.tenancy.group, self.exchange(on).cloned()) else {
             return;

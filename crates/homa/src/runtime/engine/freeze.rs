@@ -1,4 +1,4 @@
-//! Freezing the time trace: see [`freeze`](crate::observe::freeze).
+//! Freezes the time trace: see [`freeze`](crate::observe::freeze).
 
 use homa_proto::Time;
 
@@ -12,7 +12,7 @@ impl Engine {
         self.tracing.freezer.apply(&mut self.endpoint);
     }
 
-    /// Freezes the host's trace, unless it is disabled or frozen; returns whether it did.
+    /// Freezes the host's trace, unless it is disabled or already frozen. Returns whether it did so.
     pub(crate) fn freeze_trace(&mut self, id: u64, cause: Cause) -> bool {
         let frozen = self.tracing.freezer.freeze(&mut self.endpoint, id, cause);
         self.counts.host.trace_freezes += u64::from(frozen);
@@ -23,8 +23,8 @@ impl Engine {
         self.tracing.freezer.unfreeze(&mut self.endpoint);
     }
 
-    /// Called at the end of a call. If the call was too slow, freezes the trace before newer events overwrite
-    /// its history.
+    /// Freezes the trace if a call was too slow, before newer events overwrite the call's history. Called at
+    /// the end of each call.
     pub(crate) fn check_call_time(&mut self, now: Time, call: usize) {
         if self.tracing.freezer.slower_than_ns == u64::MAX {
             return;
@@ -41,7 +41,7 @@ impl Engine {
         }
     }
 
-    /// Accepts a peer's request for a freeze. It gets no answer, and is not forwarded (FREEZE-2).
+    /// Accepts a peer's request for a freeze. The request is neither answered nor forwarded (FREEZE-2).
     pub(crate) fn accept_freeze(&mut self) {
         if self.tracing.freezer.obeys {
             self.freeze_trace(0, Cause::Peer);

@@ -1,4 +1,4 @@
-//! Exchange of packets and reports with the host's other endpoints.
+//! Exchanges packets and reports with the host's other endpoints.
 
 use std::net::SocketAddr;
 
@@ -22,7 +22,7 @@ impl Engine {
     }
 
     /// Passes a network report about a peer to the other endpoints. Over raw IP the kernel has already given
-    /// it to each of them.
+    /// the report to each of them.
     pub(super) fn share_unreachable(&self, peer: SocketAddr, report: Unreachable) {
         let one_has_it = self.tenancy.processes.as_ref().is_none_or(|processes| processes.socket.is_some());
         if let Some(member) = self.tenancy.group.as_ref().filter(|_| one_has_it) {
@@ -30,7 +30,7 @@ impl Engine {
         }
     }
 
-    /// Whether there is urgent mail from other endpoints.
+    /// Returns whether there is urgent mail from other endpoints.
     pub(super) fn has_urgent_mail(&self) -> bool {
         self.tenancy.group.as_ref().is_some_and(|member| member.has_urgent_mail())
     }
@@ -41,7 +41,7 @@ impl Engine {
         member.take_mail(now, self.tenancy.processes.as_ref(), (&mut self.endpoint, &mut self.buffers))
     }
 
-    /// Synchronises with the other endpoints of this process, if any, when it is time.
+    /// Synchronises with the other endpoints of this process, if there are any, when the next tick is due.
     pub(super) fn tick_lease(&mut self, now: Time) {
         if let Some(lease) = &mut self.tenancy.lease {
             lease.tick(now, &mut self.endpoint);

@@ -1,9 +1,9 @@
-//! The state behind an endpoint's lock: the endpoint, its packet path, and the queues between them and the
+//! The state behind an endpoint's lock: the endpoint, its packet path, and the queues between these and the
 //! application.
 //!
 //! The methods of [`Engine`] are in the files of this folder, one file per concept. The parts of the engine
-//! are in `runtime`, `tenancy`, `payload`, `observe` and `kernel_api`. No part depends on the engine: a part
-//! gets the other parts that it needs as arguments.
+//! are in `runtime`, `tenancy`, `payload`, `observe` and `kernel_api`. No part depends on the engine: the
+//! other parts that a part needs are passed as arguments.
 
 mod calls;
 mod close;
@@ -56,7 +56,7 @@ use crate::tenancy::Tenancy;
 pub(crate) enum Phase {
     /// In use.
     Open,
-    /// Shutting down: answers are still accepted and sent, everything else is refused.
+    /// Shutting down: answers are still accepted and sent, but everything else is refused.
     Closing,
     /// Shut down.
     Closed,
@@ -69,10 +69,10 @@ pub(crate) struct Limits {
     pub(crate) queued_request_bytes: u64,
 }
 
-/// How much memory has been returned since the last peak of RPCs.
+/// The state of returning memory after a peak in the number of RPCs.
 #[derive(Debug, Default)]
 pub(crate) struct ShrinkState {
-    /// RPCs for which the endpoint's tables had room at the last check.
+    /// Number of RPCs for which the endpoint's tables had room at the last check.
     room: usize,
     /// Whether the allocator may return memory to the system.
     trims: bool,
@@ -104,7 +104,7 @@ impl Engine {
     pub(crate) fn new(mut endpoint: Endpoint, driver: Box<dyn Driver>, limits: Limits) -> Engine {
         let peers_port = driver.peers_port();
         if peers_port.is_some() {
-            endpoint.refuse_bundles(); // WIRE-21: bundles are datagrams of our own UDP.
+            endpoint.refuse_bundles(); // WIRE-21: bundles exist only in this project's own UDP format.
         }
         Engine {
             driving: Driving::new(endpoint.config()),
@@ -136,12 +136,12 @@ impl Engine {
         self.endpoint.set_peer_max_packet(peer, bytes);
     }
 
-    /// Whether there is an item for a thread that waits on this target.
+    /// Returns whether there is an item for a thread that waits on this target.
     pub(crate) fn has_item(&self, on: WaitTarget) -> bool {
         self.items(on) > 0
     }
 
-    /// Number of threads waiting on this target that could each take an item.
+    /// Returns the number of threads waiting on this target that could take an item each.
     pub(crate) fn items(&self, on: WaitTarget) -> usize {
         match on {
             WaitTarget::Call(_) | WaitTarget::Reading(_) | WaitTarget::Drained => 1,

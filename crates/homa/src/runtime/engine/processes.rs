@@ -1,4 +1,5 @@
-//! The other processes at the host's address: their packets, and the ports on which all processes agree.
+//! Deals with the other processes at the host's address: their packets, and the ports that all processes
+//! agree on.
 
 use homa_proto::Time;
 
@@ -7,7 +8,7 @@ use crate::tenancy::process_group::PortClaim;
 use crate::types::error::HostError;
 
 impl Engine {
-    /// Synchronises with the other processes of the host, if there can be any, when it is time.
+    /// Synchronises with the other processes of the host, if there can be any, when the next tick is due.
     pub(super) fn tick_processes(&mut self, now: Time) {
         if let Some(processes) = &mut self.tenancy.processes {
             processes.tick(now, &mut self.endpoint, &mut *self.driver, self.tenancy.lease.as_mut());
@@ -23,7 +24,8 @@ impl Engine {
         processes.take_burst(now, &self.receiving.burst, (&mut self.endpoint, &mut self.buffers));
     }
 
-    /// Closes a port of the endpoint, and releases it for all processes once its last RPC is freed.
+    /// Closes a port of the endpoint, and releases the port for all processes once its last RPC has been
+    /// freed.
     pub(crate) fn close_port(&mut self, now: Time, port: u16) {
         self.endpoint.close_port(now, port);
         if let Some(processes) = &mut self.tenancy.processes {
@@ -48,7 +50,7 @@ impl Engine {
         }
         processes.port_opened(port);
         processes.choose_receiver(now);
-        // HOST-10: for as long as a client of the previous owner may still send a RESEND.
+        // HOST-10: this lasts for as long as a client of the previous owner may still send a RESEND.
         let inherited = bound.is_some_and(|bound| bound.inherited);
         let until = if inherited { now + self.endpoint.config().max_packet_lifetime_ns } else { Time::ZERO };
         self.endpoint.note_lost_owner(port, until);

@@ -7,9 +7,8 @@ use crate::runtime::progress::{Progress, ProgressState};
 use crate::runtime::waiters::Wakeup;
 
 impl Engine {
-    /// Makes the progress thread check the network one tick from now. If another thread has driven since the
-    /// progress thread fell asleep on the descriptor, the progress thread does not know which timers have
-    /// become due.
+    /// Makes the progress thread check the network one tick from now. It is also notified if another thread
+    /// has driven while it slept on the descriptor, since it then does not know which timers are due.
     pub(crate) fn progress_must_watch(&mut self) {
         let outdated = matches!(self.driving.progress.state, ProgressState::Driving { .. })
             && !self.progress_drives_now();
@@ -25,18 +24,18 @@ impl Engine {
         }
     }
 
-    /// Whether a thread drives, and therefore notifies waiters outside this engine of new items.
+    /// Returns whether a thread drives, and therefore notifies waiters outside this engine of new items.
     pub(crate) fn is_attended(&self) -> bool {
         self.waiting.has_leader() || self.progress_drives_now()
     }
 
-    /// Whether the progress thread drives, and no other thread has driven since its last round.
+    /// Returns whether the progress thread drives, and no other thread has driven since its last round.
     pub(crate) fn progress_drives_now(&self) -> bool {
         matches!(self.driving.progress.state, ProgressState::Driving { .. })
             && self.driving.last_driven == self.driving.progress.drove_at
     }
 
-    /// Whether the progress thread would check the network within a tick of being notified.
+    /// Returns whether the progress thread would check the network within a tick of being notified.
     pub(crate) fn progress_can_watch(&self) -> bool {
         matches!(self.driving.progress.state, ProgressState::Parked | ProgressState::Watching)
     }
@@ -72,7 +71,7 @@ impl Engine {
         let led = self.waiting.has_leader();
         let cared_for = led || self.driving.async_driver.is_running();
         // If other threads have driven since this thread slept on the descriptor, their packets must not keep
-        // waking it.
+        // waking this thread.
         let goes_on = self.progress_drives_now();
         let unserved = self.call_late(now);
         let alone = !cared_for && (neglected || goes_on || demanded);
@@ -80,11 +79,11 @@ impl Engine {
             return self.progress_drives(now);
         }
         // A leader sleeps until the time that was due when it fell asleep, and an async task may not get to
-        // run. Also, if this thread slept on the mailbox too, it may have been the only one to consume the
-        // wake_fd's notification.
+        // run. Also, if this thread slept on the mailbox as well, only this thread may have consumed the
+        // notification of the `wake_fd`.
         let due = self.next_wake(now).is_some_and(|due| due <= now);
-        // Work that lacks room is not due, and this thread may be the only one that can notice when there is
-        // room.
+        // Packets that wait for room to be sent are not due, and possibly only this thread can notice when
+        // there is room.
         let overdue = due || self.has_urgent_mail() || self.is_blocked();
         let asleep = self.waiting.leader_sleeps_until().is_some();
         if (asleep && overdue) || (!led && neglected && (overdue || descriptor_ready)) {
@@ -99,27 +98,27 @@ impl Engine {
         // Mail for other threads would immediately end a sleep on the mailbox.
         if active || unserved || !cared_for || self.has_urgent_mail() {
             self.driving.progress.state = ProgressState::Watching;
-            // One tick after the last round, and at most eight times per tick.
+            // Check one tick after the last round, but at most eight times per tick.
             let next = (self.driving.last_driven + tick_ns).max(now + tick_ns / 8);
             return (Some(next), false);
         }
         self.driving.progress.state = ProgressState::Parked;
         let due = self.next_wake(now).map(|due| due.max(now) + tick_ns);
-        // No event tells this thread that an async runtime is busy, so the first packet must wake this thread
-        // as well.
+        // No event tells this thread that an async runtime is busy, so the first packet must wake this
+        // thread, too.
         (due, !led)
     }
 
-    /// Whether processors should be kept out of deep sleep. The progress thread does this, since opening the
-    /// device takes longer than an RPC. The first RPCs after a pause may therefore find the processors in
-    /// deep sleep.
+    /// Returns whether processors should be kept out of deep sleep. The progress thread opens and closes the
+    /// device for this, since opening it takes longer than an RPC. The first RPCs after a pause may therefore
+    /// find the processors in deep sleep.
     pub(crate) fn wants_low_latency(&self, now: Time) -> bool {
         let active =
             now.since(self.driving.last_activity) < Progress::WATCH_NS || self.endpoint.open_rpcs() > 0;
         self.driving.avoids_deep_sleep && active
     }
 
-    /// Leads for one round.
+    /// Drives the network for one round.
     fn progress_drives(&mut self, now: Time) -> (Option<Time>, bool) {
         if !matches!(self.driving.progress.state, ProgressState::Driving { .. }) {
             self.driving.progress.takeovers += 1;
@@ -146,7 +145,8 @@ mod tests {
     use crate::tenancy::endpoint_group::mailbox::MailKind;
     use crate::tenancy::endpoint_group::{EndpointGroup, GroupMember};
 
-    /// Two threads that sleep on a mailbox are both woken, but only one of them may find its wake_fd set.
+    /// If two threads sleep on a mailbox, both are woken, but possibly only one of them finds its `wake_fd`
+    /// set.
     #[test]
     fn urgent_mail_is_taken_although_a_leader_sleeps() {
         let mut engine = engine();
@@ -165,8 +165,8 @@ mod tests {
         assert!(!engine.has_urgent_mail());
     }
 
-    /// A leader that polls and leaves may have set timers that a thread asleep the whole time does not know
-    /// about.
+    /// A leader that polls and leaves may set timers that are unknown to a thread that was asleep the whole
+    /// time.
     #[test]
     fn a_progress_thread_on_the_descriptor_is_notified_when_others_have_driven() {
         for leads_between in [false, true] {

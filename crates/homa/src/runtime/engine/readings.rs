@@ -1,4 +1,4 @@
-//! Requests that are delivered before they are whole, and read while they arrive.
+//! Requests that are delivered early, and read while they arrive.
 
 use bytes::Bytes;
 use homa_proto::{DoneReason, RpcKey, Time};
@@ -11,7 +11,8 @@ use crate::runtime::waiters::Wakeup;
 use crate::types::early::EarlyDelivery;
 use crate::types::error::ReadError;
 
-/// Maximum bytes of one part: packets wait while a part is copied, about 20 us for this many bytes.
+/// Maximum number of bytes in one part. Packets have to wait while a part is copied, about 20 us for this
+/// many bytes.
 const MAX_PART_BYTES: u32 = 256 << 10;
 
 impl Engine {
@@ -19,9 +20,9 @@ impl Engine {
     pub(crate) fn read_early(&mut self, server: usize, early: Option<EarlyDelivery>) {
         self.requests.ports[server].early = early;
         let Some(early) = early else { return };
-        // The step before the first part is one setting for all servers of the endpoint, whose own steps
-        // differ. The smallest step suits all of them; after the first part each request uses its own
-        // server's step.
+        // The step before the first part is a single setting for all servers of the endpoint, although their
+        // own steps differ. The smallest step suits all of them. After the first part, each request uses its
+        // own server's step.
         let step = match self.endpoint.config().request_readable_step {
             0 => early.step_bytes,
             others => others.min(early.step_bytes),
@@ -42,15 +43,15 @@ impl Engine {
         }
     }
 
-    /// Puts a request that is not whole into its server's queue, if that server takes early requests of this
-    /// length.
+    /// Puts a request that is still arriving into its server's queue, if that server takes requests of this
+    /// length early.
     fn queue_early(&mut self, rpc: RpcKey) {
         let Some(arriving) = self.endpoint.arriving_request(rpc) else { return };
         let Some(&server) = self.requests.port_index.get(&arriving.port) else { return };
         let port = &mut self.requests.ports[server];
         let Some(early) = port.early.filter(|early| arriving.length >= early.min_bytes) else { return };
         let length = u64::from(arriving.length);
-        // A request refused here is considered again when more of it has arrived, or when it is whole.
+        // A request that is refused here is considered again when more of it has arrived, or all of it.
         let fits = self.requests.queued_bytes + length <= self.requests.max_queued_bytes;
         if arriving.end < early.step_bytes || !fits || port.closed || self.phase != Phase::Open {
             return;
@@ -63,7 +64,8 @@ impl Engine {
         }
     }
 
-    /// Called when a request is whole; returns whether it had already been delivered or queued.
+    /// Records that a request has arrived completely; returns whether it had already been delivered or
+    /// queued.
     pub(crate) fn complete_early(&mut self, now: Time, rpc: RpcKey) -> bool {
         match self.buffers.role(rpc) {
             Role::QueuedEarly { server } => {
@@ -83,7 +85,8 @@ impl Engine {
         true
     }
 
-    /// Starts reading a request that left the server's queue before it was whole.
+    /// Starts the reading of a request that was taken from the server's queue before it had arrived
+    /// completely.
     pub(crate) fn begin_reading(&mut self, queued: QueuedRequest, server: usize) -> PartialRequest {
         let QueuedRequest { rpc, peer } = queued;
         let length = self.buffers.incoming_len(rpc) as u32;
@@ -101,9 +104,9 @@ impl Engine {
         let peer = self.requests.readings[index].peer;
         let error = match reason {
             _ if self.phase == Phase::Closed => ReadError::Closed,
-            // A request that is not whole has no answer, so `Acknowledged` means the same as a client that
-            // aborted. A request that its reader gave up is no longer read, so `Aborted` needs no error of
-            // its own.
+            // A request that has not arrived completely has no answer, so `Acknowledged` means that the
+            // client aborted. If the reader gave the request up, nothing reads it any more, so `Aborted`
+            // needs no error of its own.
             DoneReason::ClientGaveUp | DoneReason::Acknowledged => ReadError::ClientGaveUp { peer },
             DoneReason::ClientSilent => ReadError::ClientSilent { peer },
             DoneReason::ClientRestarted => ReadError::ClientRestarted { peer },
@@ -132,7 +135,7 @@ impl Engine {
         }
     }
 
-    /// Whether a reader that has `read` bytes can take more bytes or a result.
+    /// Returns whether more bytes or a result are available to a reader that has taken `read` bytes.
     pub(crate) fn has_part(&self, index: usize, read: u32) -> bool {
         let reading = &self.requests.readings[index];
         reading.result.is_some() || reading.end > read

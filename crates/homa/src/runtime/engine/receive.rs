@@ -1,4 +1,4 @@
-//! Receiving: passing a burst of packets from the driver to the endpoint.
+//! Receives bursts of packets: passes them from the driver to the endpoint.
 
 use homa_driver::{UnreachableReport, UnreachableTarget};
 use homa_proto::wire::{self, Body};
@@ -11,8 +11,8 @@ impl Engine {
     /// Receives packets; returns whether there were any, and the time after the driver returned them.
     pub(crate) fn receive(&mut self, now: Time) -> (bool, Time) {
         self.tracing.just_now = None;
-        // If packets may belong to other processes or endpoints, they are classified before their payload is
-        // stored anywhere.
+        // If packets may belong to other processes or endpoints, classify them before storing their payload
+        // anywhere.
         let alone = self.tenancy.processes.is_none() && self.tenancy.group.is_none();
         let expected = if alone { self.buffers.take_expected() } else { None };
         if let Some(processes) = &mut self.tenancy.processes {
@@ -60,8 +60,8 @@ impl Engine {
             let bytes = self.driver.max_packet(peer).min(u32::MAX as usize) as u32;
             self.endpoint.set_peer_max_packet(peer, bytes);
         }
-        // Return the frames of a driver's ring before this thread may sleep: a ring whose last frame is held
-        // appears readable.
+        // Return the frames of the driver's ring before this thread may sleep: a ring appears readable while
+        // its last frame is held.
         self.receiving.burst.clear();
         if count > 0 {
             self.note_burst_processed(self.packets_handled() - handled);
@@ -85,14 +85,16 @@ impl Engine {
         (self.take_mail(now) || count > 0 || reported, now)
     }
 
-    /// Number of packets given to the endpoint: its own, and packets of others that concern it.
+    /// Returns the number of packets given to the endpoint: its own packets, and those of other endpoints
+    /// that concern it.
     fn packets_handled(&self) -> u64 {
         let stats = self.endpoint.stats();
         stats.packets_received + stats.foreign_received
     }
 
-    /// Reports the clients whose requests in this burst are for ports that no process has (LIMIT-8). The
-    /// endpoint's own clients have already been reported.
+    /// Refuses the requests in this burst that are for ports that no process has, so that their clients get
+    /// an ICMP error (LIMIT-8). Clients of this project's own implementation have already been answered by
+    /// the endpoint.
     fn refuse_burst(&mut self) {
         for RxPacket { from, bytes, .. } in packets_of(&self.receiving.burst) {
             let Ok(packet) = wire::decode(bytes, bytes.len()) else { continue };

@@ -1,4 +1,4 @@
-//! Server ports, and each request from its arrival until its answer is acknowledged.
+//! Server ports and their requests, from the arrival of each request until its answer is acknowledged.
 
 use std::net::SocketAddr;
 
@@ -15,9 +15,9 @@ use crate::tenancy::process_group::PortClaim;
 use crate::types::error::{HostError, ReplyError};
 
 impl Engine {
-    /// Binds a server port and returns its index. `bound` is the claim on which the processes of this host
-    /// have agreed. Returns `None` if the port's old requests are still ending: each call ends some of them,
-    /// so call again after releasing the lock.
+    /// Binds a server port and returns its index. `bound` is the claim that the processes of this host have
+    /// agreed on. Returns `None` if old requests of the port are still being cleaned up. Each call cleans up
+    /// some of them, so release the lock and call again.
     pub(crate) fn open_server(
         &mut self,
         now: Time,
@@ -36,7 +36,7 @@ impl Engine {
                 return Ok(Some(server));
             }
         }
-        // The port no longer has an owner, so the caller does not get the error that the port is taken.
+        // The port no longer has an owner, so do not return the error that the port is taken.
         if self.endpoint.is_port_closing(port) {
             self.drive(now);
             if self.endpoint.is_port_closing(port) {
@@ -52,7 +52,7 @@ impl Engine {
         Ok(Some(server))
     }
 
-    /// Queues a request that has arrived whole.
+    /// Queues a request that has arrived completely.
     pub(crate) fn queue_request(&mut self, now: Time, rpc: RpcKey, peer: SocketAddr, port: u16) {
         if self.complete_early(now, rpc) {
             return;
@@ -178,7 +178,7 @@ impl Engine {
         }
     }
 
-    /// Removes the requests of clients that aborted, once they are more than half of the queue.
+    /// Removes the requests whose clients have aborted, once these are more than half of the queue.
     fn remove_abandoned_requests(&mut self, server: usize) {
         let port = &mut self.requests.ports[server];
         if port.dead > port.queue.len() / 2 {
@@ -188,8 +188,8 @@ impl Engine {
         }
     }
 
-    /// Records that the last handle of a server port was dropped. Untaken requests are given up; answers are
-    /// still sent.
+    /// Records that the last handle of a server port was dropped. Requests that no thread has taken are given
+    /// up. Answers are still sent.
     pub(crate) fn close_server(&mut self, now: Time, server: usize) {
         self.requests.ports[server].closed = true;
         self.endpoint.accept_requests(self.requests.ports[server].port, false);
@@ -197,7 +197,7 @@ impl Engine {
         self.close_when_done(now, server);
     }
 
-    /// Gives up all untaken requests.
+    /// Gives up all requests of the port that no thread has taken.
     pub(crate) fn refuse_queued(&mut self, now: Time, server: usize) {
         let queued: Vec<QueuedRequest> = self.requests.ports[server].queue.iter().copied().collect();
         for QueuedRequest { rpc, .. } in queued {
@@ -218,7 +218,8 @@ impl Engine {
         }
     }
 
-    /// Whether every answer is acknowledged and, if `in_hand` is set, no taken request is unanswered.
+    /// Returns whether every answer has been acknowledged and, if `in_hand` is set, every request that was
+    /// taken has been answered.
     pub(crate) fn is_drained(&self, in_hand: bool) -> bool {
         self.requests.ports.iter().all(|(_, port)| port.answered == 0 && (!in_hand || port.in_hand == 0))
     }

@@ -5,7 +5,7 @@ use std::mem;
 
 use super::Engine;
 
-/// Number of entries for which the queues of ports always keep room.
+/// Minimum number of entries for which the queues of ports keep room.
 const MIN_ROOM: usize = 64;
 
 impl Engine {
@@ -25,8 +25,8 @@ impl Engine {
         self.notify_progress();
     }
 
-    /// Whether the allocator should return memory. The caller does so without the lock, since it takes
-    /// milliseconds.
+    /// Returns whether the allocator should return memory. The caller does so without the lock, since it
+    /// takes milliseconds.
     pub(crate) fn take_trim(&mut self) -> bool {
         mem::take(&mut self.shrink.trims)
     }

@@ -1,4 +1,4 @@
-//! Sockets: their calls, the outcomes queued in them, and answers whose bytes are lent.
+//! The engine's part of sockets: their calls, queued outcomes, and replies whose bytes are lent.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -24,9 +24,9 @@ use crate::types::address::ServerAddr;
 use crate::types::error::{CallError, HostError, RecvError, ReplyError};
 
 impl Engine {
-    /// Opens a socket at the server port `server`, or at a client port. `chosen` is a client port on which
-    /// the processes of this host have agreed, or that the caller knows to be free. Returns the index and the
-    /// port.
+    /// Opens a socket at the server port `server`, or at a client port. `chosen` is a client port that the
+    /// processes of this host have agreed on, or that the caller knows to be free. Returns the socket's index
+    /// and its port.
     pub(crate) fn open_socket(
         &mut self,
         now: Time,
@@ -73,7 +73,7 @@ impl Engine {
         Ok(server)
     }
 
-    /// Starts a call of a socket. The caller flushes.
+    /// Starts a call of a socket. The caller must flush.
     pub(crate) fn start_socket_call(
         &mut self,
         (at, now): (u64, Time),
@@ -94,7 +94,8 @@ impl Engine {
         Ok(id)
     }
 
-    /// Number of requests, plus outcomes of calls that are not private, that can be taken from a socket.
+    /// Returns the number of requests, plus outcomes of calls that are not private, that can be taken from a
+    /// socket.
     pub(crate) fn arrivals(&self, socket: usize) -> usize {
         self.sockets.open.get(socket).map_or(0, |state| {
             let server = state.server.and_then(|server| self.requests.ports.get(server));
@@ -103,15 +104,15 @@ impl Engine {
         })
     }
 
-    /// Whether a server port belongs to a socket that takes no more requests, not even those that have
-    /// already begun to arrive.
+    /// Returns whether a server port belongs to a socket that takes no more requests, not even those that
+    /// have already begun to arrive.
     pub(crate) fn refuses_requests(&self, server: usize) -> bool {
         let port = &self.requests.ports[server];
         let socket = port.socket.and_then(|socket| self.sockets.open.get(socket));
         port.abandoned || socket.is_some_and(|socket| socket.closed)
     }
 
-    /// Takes the outcome of a private call, if it is over.
+    /// Takes the outcome of a private call, if the call has ended.
     pub(crate) fn take_private(&mut self, socket: usize, id: u64) -> Option<Result<Outcome, RecvError>> {
         let state = &self.sockets.open[socket];
         if state.closed || self.phase != Phase::Open {
@@ -127,7 +128,7 @@ impl Engine {
         }
     }
 
-    /// Takes the outcome of a call that is over.
+    /// Takes the outcome of a call that has ended.
     pub(crate) fn take_outcome(&mut self, call: usize) -> Option<Outcome> {
         let entry = self.calls.open.try_remove(call)?;
         let CallOwner::Socket(SocketCall { socket, id, cookie, private, result: Some(result), .. }) =
@@ -145,7 +146,7 @@ impl Engine {
         Some(Outcome { id, cookie, to: entry.to, result })
     }
 
-    /// The calls of a socket whose outcome has not been taken.
+    /// Returns the calls of a socket whose outcome has not been taken.
     pub(crate) fn socket_calls(&self, socket: usize) -> Vec<CallInfo> {
         let info = |(&id, &call): (&u64, &usize)| {
             let entry = self.calls.open.get(call)?;
@@ -171,7 +172,7 @@ impl Engine {
             && until <= now
         {
             self.sockets.deadlines.pop_first();
-            // The endpoint's event follows, and turns the result into that of an expired deadline.
+            // The endpoint's event for this call follows; handling it replaces the result with `TimedOut`.
             self.endpoint.abort(now, self.calls.open[call].rpc);
             any = true;
         }
@@ -201,7 +202,7 @@ impl Engine {
         self.waiting.note_ready(WaitTarget::Socket(socket));
     }
 
-    /// Aborts a call. With `tell`, its outcome is `Aborted`, even if the call had already ended.
+    /// Aborts a call. If `tell` is true, the call's outcome is `Aborted`, even if the call had already ended.
     pub(crate) fn abort_socket_call(&mut self, now: Time, call: usize, tell: bool) {
         if !tell {
             return self.forget_socket_call(now, call);
@@ -219,7 +220,8 @@ impl Engine {
         self.endpoint.abort(now, rpc);
     }
 
-    /// Aborts a call without an outcome. A thread that waits for the call finds that it no longer exists.
+    /// Aborts a call without an outcome. A thread that waits for the call finds that the call no longer
+    /// exists.
     pub(crate) fn forget_socket_call(&mut self, now: Time, call: usize) {
         let Some(entry) = self.calls.open.get_mut(call) else { return };
         let (rpc, owner) = (entry.rpc, std::mem::replace(&mut entry.owner, CallOwner::Nobody));
@@ -247,8 +249,8 @@ impl Engine {
         }
     }
 
-    /// Accepts the answer to a request of a socket. When the answer's bytes are no longer read, the socket
-    /// gets the answer's cookie. The caller must flush.
+    /// Accepts the response to a request of a socket. Once the host no longer reads the response's bytes, the
+    /// socket gets the response's cookie. The caller must flush.
     pub(crate) fn answer_lent(
         &mut self,
         now: Time,
@@ -274,7 +276,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns the bytes of an answer, which are no longer read, to the socket that lent them.
+    /// Returns the bytes of a response, which the host no longer reads, to the socket that lent them.
     pub(crate) fn return_lent(&mut self, rpc: RpcKey, reason: DoneReason) {
         let Some(LentReply { socket, id, cookie, client, client_port }) =
             self.sockets.lent_replies.remove(&rpc)
@@ -297,8 +299,8 @@ impl Engine {
         self.waiting.note_ready(WaitTarget::Socket(socket));
     }
 
-    /// Sends an answer from a copy from now on, if its bytes are still lent, because closing the socket
-    /// returns them.
+    /// If the bytes of a response are still lent, copies them and sends the response from the copy, because
+    /// closing the socket returns the bytes.
     pub(crate) fn copy_lent_reply(&mut self, rpc: RpcKey) {
         if self.sockets.lent_replies.remove(&rpc).is_some() {
             self.buffers.copy_outgoing(rpc);
@@ -316,7 +318,7 @@ impl Engine {
         let lent = lent.map(|(&rpc, _)| rpc).collect();
         let state = &mut self.sockets.open[socket];
         if std::mem::replace(&mut state.closed, true) {
-            // Another thread that is closing the socket may have copied only some of them.
+            // Another thread may be closing the socket and may have copied only some of the replies so far.
             return (None, lent);
         }
         self.endpoint.accept_requests(state.port, false);
@@ -327,7 +329,7 @@ impl Engine {
             self.forget_socket_call(now, call);
         }
         if port >= FIRST_CLIENT_PORT {
-            self.endpoint.flush_acks(port); // ACK-13
+            self.endpoint.flush_acks(port); // ACK-13: no later request will carry them.
         }
         match server {
             // The server's last handle closes the port itself.

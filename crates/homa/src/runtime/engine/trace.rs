@@ -48,8 +48,8 @@ impl Engine {
         self.endpoint.trace().record(EventKind::BurstOut, 0, packets, bytes);
     }
 
-    /// Records that the driver took `taken` packets of the burst. If it has no more room, the message at the
-    /// head of the burst waits for room.
+    /// Records that the driver took `taken` packets of the burst. If the driver has no more room, the message
+    /// at the head of the rest waits for room.
     pub(crate) fn note_burst_taken(&mut self, taken: usize) {
         if !self.endpoint.trace().is_recording() {
             return;
@@ -64,13 +64,13 @@ impl Engine {
             let place = trace.place(traced.peer, priority);
             trace.record_again(EventKind::WaitBuffer, traced.id, wanted, 0, place);
         }
-        // The next burst is handed over after this time, which separates the two.
+        // The next burst is handed over after this time. This time therefore separates the two bursts.
         self.endpoint.trace().begin_stage();
     }
 
     /// Records that the driver was polled at `now`, and returned `datagrams` datagrams. Returns the time
-    /// afterwards: packets may have arrived during the poll, and stamping them with `now` would be wrong by a
-    /// tenth of a short round trip.
+    /// afterwards: packets may have arrived during the poll, and for them `now` would be wrong by a tenth of
+    /// a short round trip.
     pub(crate) fn note_burst_in(&mut self, datagrams: usize, now: Time) -> Time {
         if datagrams == 0 {
             self.receiving.empty_polls = self.receiving.empty_polls.saturating_add(1);
@@ -139,7 +139,7 @@ impl Engine {
         self.endpoint.trace().record_with(EventKind::WakeSent, id, why, 0, peer, 0);
     }
 
-    /// Returns the message for which a waiter on this target is woken.
+    /// Returns the trace identity of the message for which a waiter on this target is woken.
     fn traced_item(&self, on: WaitTarget) -> TraceKey {
         let found = match on {
             WaitTarget::Call(call) => self.calls.open.get(call).map(|call| call.traced),
@@ -176,7 +176,7 @@ impl Engine {
         trace.record_stamped(at, EventKind::Woken, 0, u32::from(!called), asleep_us, place);
     }
 
-    /// Records that the calling thread should have run at `due` but ran at `now`. A gap within the bound is
+    /// Records that the calling thread should have run at `due` but ran at `now`. A delay within the bound is
     /// not recorded.
     pub(crate) fn note_not_running(&mut self, due: Time, now: Time) {
         let away = now.since(due);
@@ -187,8 +187,8 @@ impl Engine {
     }
 
     /// Like [`Engine::note_not_running`], for a thread whose last round began at `began`. If that round did
-    /// work, which may itself take long, its last record is at `worked_until` on the trace's clock. Each
-    /// round calls this, so it normally reads no clock.
+    /// work, which may itself take long, the last record of the round is at `worked_until` on the trace's
+    /// clock. Every round calls this function, so it normally reads no clock.
     #[inline]
     pub(crate) fn note_not_running_since(&mut self, (began, worked_until): (Time, Option<u64>), now: Time) {
         let mut away = now.since(began);

@@ -1,4 +1,4 @@
-//! Transmitting: passing bursts of packets from the endpoint to the driver.
+//! Transmits bursts of packets: passes them from the endpoint to the driver.
 
 use homa_proto::{Time, TransmitRun};
 
@@ -6,11 +6,11 @@ use super::Engine;
 use crate::runtime::bundles::BURST;
 
 /// Maximum bytes of a burst, unless its only packet is longer. A datagram that the kernel segments holds no
-/// more than this, and a short message that arrives meanwhile waits for the burst. Large packets gain nothing
-/// from longer bursts.
+/// more than this, and a short message that arrives in the meantime has to wait for the burst. Large packets
+/// gain nothing from longer bursts.
 const BURST_BYTES: u32 = 65_400;
 
-/// A burst of this many bytes counts as full. If packets are so large that only a few fit one datagram, no
+/// A burst of this many bytes counts as full. If packets are so large that only a few fit in one datagram, no
 /// further packet would fit, and a shorter packet can wait for the next burst.
 const FULL_BYTES: u32 = 56_000;
 
@@ -29,7 +29,8 @@ enum Sent {
 }
 
 impl Engine {
-    /// Sends a bounded number of bursts; returns whether anything was sent. Any remainder is due at once.
+    /// Sends a bounded number of bursts; returns whether anything was sent. If there is more to send, the
+    /// next round is due at once.
     pub(crate) fn transmit_round(&mut self, now: Time) -> bool {
         self.sending.backlog = false;
         for burst in 0..BURSTS_PER_ROUND {
@@ -43,7 +44,7 @@ impl Engine {
         true
     }
 
-    /// Whether to wake when the driver's descriptor becomes writable.
+    /// Returns whether to wake when the driver's descriptor becomes writable.
     pub(crate) fn awaits_room(&self) -> bool {
         self.is_blocked() && self.driver.shows_room()
     }
@@ -51,7 +52,8 @@ impl Engine {
     /// Sends one burst.
     fn transmit_burst(&mut self, now: Time) -> Sent {
         if !self.sending.unsent.is_empty() {
-            // These packets are left over from before, and their RPCs may have ended meanwhile.
+            // These packets are left over from an earlier burst, and their RPCs may have ended in the
+            // meantime.
             let buffers = &self.buffers;
             self.sending
                 .unsent
@@ -102,7 +104,7 @@ impl Engine {
         }
     }
 
-    /// Whether packets are waiting because the driver has no room for them.
+    /// Returns whether packets are waiting because the driver has no room for them.
     pub(crate) fn is_blocked(&self) -> bool {
         !self.sending.unsent.is_empty()
     }

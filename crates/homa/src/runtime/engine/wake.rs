@@ -1,4 +1,4 @@
-//! Waking threads and tasks: for items that became ready, to lead, and for work that is due.
+//! Wakes threads and tasks for items that became ready, to lead, and for work that is due.
 
 use homa_proto::Time;
 
@@ -27,14 +27,13 @@ impl Engine {
                     self.wake_task(on);
                 }
             } else if !self.wake_task(on) || matches!(on, WaitTarget::Socket(_)) {
-                // A socket's waker only reports readiness: the task that it wakes need not wait at this
-                // endpoint.
+                // A socket's waker only reports readiness: the task that it wakes may wait elsewhere.
                 self.offer(on);
             }
         }
     }
 
-    /// Wakes the tasks that wait for outgoing messages to release memory, if enough is free.
+    /// Wakes the tasks that wait for outgoing messages to release memory, if enough has been released.
     fn wake_for_room(&mut self) {
         let bytes = self.buffers.outgoing_bytes();
         let woken = self.waiting.rooms.extract_if(.., |(below, _)| bytes < *below);
@@ -49,7 +48,7 @@ impl Engine {
         true
     }
 
-    /// Whether there are more items than leading or woken threads to take them.
+    /// Returns whether there are more items than threads that lead or have been woken to take them.
     fn has_more_than_threads_take(&self, on: WaitTarget) -> bool {
         let threads = self.waiting.leader.iter().chain(&self.waiting.woken_targets);
         self.items(on) > threads.filter(|thread| **thread == on).count()
@@ -75,7 +74,7 @@ impl Engine {
         found
     }
 
-    /// Called by a thread before it stops driving: ensures that another thread drives now or soon.
+    /// Ensures that another thread drives now or soon. A thread calls this before it stops driving.
     pub(crate) fn leave(&mut self, now: Time) {
         self.wake_waiters();
         if let Some(on) = self.waiting.taken.take() {
@@ -96,7 +95,7 @@ impl Engine {
         }
     }
 
-    /// Wakes the first of the followers to lead.
+    /// Wakes the first of the followers in the wake order, so that it leads.
     fn hand_over(&mut self) {
         let followers = self.waiting.followers.iter().enumerate();
         let first = self.waiting.wake_by.first(followers.map(|(at, follower)| (at, follower.core)));
@@ -108,7 +107,7 @@ impl Engine {
     }
 
     /// Hands over leadership if it was left vacant and no thread returned in time. Returns whether a thread
-    /// is on its way to lead.
+    /// has been woken to lead.
     pub(crate) fn hand_over_late(&mut self, now: Time) -> bool {
         if self.waiting.woken_targets.is_empty() && !self.waiting.followers.is_empty() {
             self.waiting.lead_handover.ended(now);
@@ -117,8 +116,8 @@ impl Engine {
         !self.waiting.woken_targets.is_empty()
     }
 
-    /// Sends what may be sent now. With `more`, the caller sends another message at once, together with
-    /// this one.
+    /// Sends what may be sent now. If `more` is true, the caller is about to send another message, and this
+    /// one may be sent together with it.
     pub(crate) fn send_or_hold(&mut self, now: Time, more: bool) {
         if more {
             self.progress_must_watch();
@@ -128,8 +127,8 @@ impl Engine {
         self.after_work(now);
     }
 
-    /// Called by a thread that has sent packets without waiting. Wakes sleeping threads if they would now
-    /// sleep too long, or if packets lack room to be sent and the sleepers do not watch for room.
+    /// Wakes sleeping threads if they would now sleep too long, or if there is no room to send packets and
+    /// the sleeping threads do not watch for room. A thread calls this after sending packets without waiting.
     pub(crate) fn after_work(&mut self, now: Time) {
         self.driving.last_activity = now;
         self.wake_waiters();
@@ -166,7 +165,7 @@ impl Engine {
                 self.note_wake(WaitTarget::Drained, WAKE_TO_LEAD);
             }
         } else if due.is_some_and(|due| due < until) {
-            // Not worth a wake-up: the progress thread checks once per tick.
+            // This is not worth a wake-up: the progress thread checks once per tick.
             self.progress_must_watch();
         }
         true
@@ -185,7 +184,7 @@ mod tests {
     use crate::runtime::waiters::Waiters;
     use crate::types::address::ServerAddr;
 
-    /// The leader takes one of the requests that arrive while it sleeps or before it checks the queue.
+    /// The leader takes one of the requests, which arrive while it sleeps or before it checks the queue.
     #[test]
     fn a_task_is_woken_for_each_request_that_the_leader_leaves() {
         for (requests, tasks_woken) in [(1, 0), (2, 1), (3, 2)] {

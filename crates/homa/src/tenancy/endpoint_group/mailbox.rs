@@ -2,12 +2,13 @@
 //!
 //! The kernel steers a batch by its first packet, so a run of packets that a sender or a network card merged
 //! can contain packets for other endpoints. Acknowledgements also piggyback on packets of other RPCs. Both
-//! are handed over in memory that is reused: two buffers are swapped, one being filled and one being
-//! processed.
+//! are handed over in memory that is reused: of two buffers that are swapped, one is being filled while the
+//! other is being processed.
 //!
-//! A thread that sleeps on an endpoint's descriptor also sleeps on the wake_fd of its mailbox. The thread
-//! announces its sleep first and then checks for mail; a poster posts first and then checks for sleepers. All
-//! four accesses are sequentially consistent, so at least one of the two sees the other.
+//! A thread that sleeps on an endpoint's descriptor also sleeps on the `wake_fd` of the endpoint's mailbox.
+//! The thread announces its sleep first and then checks for mail. A poster posts first and then checks for
+//! sleepers. All four accesses are sequentially consistent, so at least one of the two threads sees what the
+//! other did.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -21,11 +22,11 @@ use crate::runtime::task_wake::TaskWake;
 use crate::runtime::wake_fd::WakeFd;
 use crate::tenancy::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard};
 
-/// Maximum bytes of packets in a mailbox: a few of the longest bursts. An endpoint that is this far behind
-/// loses further packets, as with a full receive buffer.
+/// Maximum total size in bytes of the packets in a mailbox: a few of the longest bursts. An endpoint that is
+/// this far behind loses further packets, as if its receive buffer were full.
 const MAX_BYTES: usize = 4 << 20;
 
-/// Maximum number of entries, to bound entries with few bytes: several of the longest bursts.
+/// Maximum number of entries in a mailbox: several of the longest bursts. This bounds entries with few bytes.
 const MAX_ITEMS: usize = 1 << 14;
 
 /// The kind of a piece of mail.
@@ -71,7 +72,7 @@ pub(crate) struct MailCounts {
 }
 
 impl MailQueue {
-    /// Adds a piece of mail, if there is room for it: the available bytes of the packet, with its sender and
+    /// Adds a piece of mail, if there is room: the available bytes of the packet, its sender and its
     /// priority.
     pub(crate) fn push(&mut self, kind: MailKind, packet: &RxPacket<'_>) {
         let &RxPacket { from, bytes, priority, .. } = packet;
@@ -106,14 +107,14 @@ pub(crate) struct Mailbox {
     full: AtomicBool,
     /// Whether there is mail that must not wait for the endpoint's next drive round.
     urgent: AtomicBool,
-    /// Number of threads that sleep on the wake_fd.
+    /// Number of threads that sleep on `wake_fd`.
     sleepers: AtomicU32,
     /// Whether the async driver task sleeps.
     task_sleeps: AtomicBool,
     /// Whether all mail is urgent because the host is closing and waits for acknowledgements.
     hurry: AtomicBool,
     pub(crate) wake_fd: WakeFd,
-    /// Ends the sleep of the endpoint's async driver task.
+    /// Wakes the endpoint's async driver task.
     pub(crate) task_wake: Arc<TaskWake>,
 }
 
@@ -131,7 +132,7 @@ impl Mailbox {
         })
     }
 
-    /// Takes the lock, and records the cost.
+    /// Takes the lock, and counts the acquisition.
     fn lock(&self) -> MutexGuard<'_, MailQueue> {
         let mut mail = match self.mail.try_lock() {
             Ok(mail) => mail,
@@ -156,7 +157,7 @@ impl Mailbox {
     pub(crate) fn post(&self, urgent: bool, fill: impl FnOnce(&mut MailQueue)) {
         let mut mail = self.lock();
         fill(&mut mail);
-        // Set under the lock, so that a thread that took earlier mail never clears the flag.
+        // Set the flag under the lock, so that a thread that took earlier mail cannot clear it.
         self.full.store(true, Release);
         let urgent = urgent || self.hurry.load(Relaxed);
         if urgent {
@@ -171,7 +172,7 @@ impl Mailbox {
         }
     }
 
-    /// Takes all mail in exchange for a processed list; returns whether there was any.
+    /// Takes all mail in exchange for a list that has been processed; returns whether there was any mail.
     pub(crate) fn take(&self, worked_off: &mut MailQueue) -> bool {
         if !self.full.load(Acquire) {
             return false;
@@ -185,7 +186,7 @@ impl Mailbox {
         true
     }
 
-    /// Whether there is mail that must not wait.
+    /// Returns whether there is mail that must not wait.
     pub(crate) fn is_urgent(&self) -> bool {
         self.urgent.load(SeqCst)
     }
@@ -193,12 +194,12 @@ impl Mailbox {
     /// Makes all mail urgent from now on, so that none waits for the next drive round.
     pub(crate) fn hurry(&self) {
         self.hurry.store(true, Relaxed);
-        // Also for mail that is already waiting.
+        // This also covers mail that is already waiting.
         self.post(true, |_| ());
     }
 
-    /// Announces that a thread goes to sleep on the wake_fd; `false` if there is mail, in which case the
-    /// thread must not sleep.
+    /// Announces that a thread is about to sleep on `wake_fd`. Returns `false` if there is mail; the thread
+    /// then must not sleep.
     pub(crate) fn begin_sleep(&self) -> bool {
         self.sleepers.fetch_add(1, SeqCst);
         let sleeps = !self.is_urgent();
@@ -213,8 +214,8 @@ impl Mailbox {
         self.sleepers.fetch_sub(1, Relaxed);
     }
 
-    /// Announces that the async driver task goes to sleep; `false` if there is mail, in which case the task
-    /// must not sleep.
+    /// Announces that the async driver task is about to sleep. Returns `false` if there is mail; the task
+    /// then must not sleep.
     #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "there is no such task"))]
     pub(crate) fn begin_task_sleep(&self) -> bool {
         self.task_sleeps.store(true, SeqCst);

@@ -2,8 +2,9 @@
 //! computed.
 //!
 //! There are two banks. A writer, which holds the registry's lock, fills the bank that is not in use and then
-//! publishes it with one store. If the writer dies before the store, nothing has changed. A reader that was
-//! overtaken sees that the publication count moved, and keeps its old set until it reads again.
+//! publishes the bank with one store. If the writer dies before the store, nothing has changed. A reader that
+//! was overtaken by a writer notices that the publication count has changed, and keeps its old set until it
+//! reads again.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -21,7 +22,7 @@ pub(crate) struct Set {
 }
 
 impl Set {
-    /// Creates the set of a host that has not computed any. Its first version is secret (SHARE-3).
+    /// Creates the set of a host that has not computed any cutoffs. Its first version is secret (SHARE-3).
     pub(crate) fn initial(levels: [u32; PRIORITIES], version: u16) -> Set {
         Set { levels, version: version.max(1), unsched_limit: None }
     }
@@ -41,7 +42,7 @@ pub(super) fn write(published: &AtomicU64, banks: &[CutoffBank; 2], set: Set) {
     let next = published.load(Relaxed).wrapping_add(1);
     let bank = &banks[(next % 2) as usize];
     // A reader that sees any of the following stores also sees, after its own fence, that its set is no
-    // longer the last.
+    // longer the most recent.
     fence(Release);
     for (to, from) in bank.levels.iter().zip(set.levels) {
         turn(|| to.store(from, Relaxed));

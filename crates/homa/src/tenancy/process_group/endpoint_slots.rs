@@ -1,6 +1,6 @@
-//! The endpoints of one host, as members of the processes that share its address. Each endpoint has a slot,
-//! like a process with one endpoint, so to other processes they appear as several. The first endpoint holds
-//! the ports for all.
+//! The endpoints of one host, as members of the processes that share its address. Each endpoint has its own
+//! slot, as a process with a single endpoint has, so other processes see each endpoint as a separate process.
+//! The first endpoint holds the ports for all of them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ pub(crate) struct EndpointSlots {
     members: Vec<Arc<Segment>>,
     /// One bit for the slot of each endpoint.
     slots: u64,
-    /// For each port, one bit for each endpoint that has it open or still has RPCs of it.
+    /// For each port, one bit for each endpoint that has the port open or still has RPCs of the port.
     users: Mutex<HashMap<u16, u64>>,
     /// Announces this host to other hosts of its network namespace.
     _presence: Option<Presence>,
@@ -31,7 +31,7 @@ impl EndpointSlots {
         EndpointSlots { members, slots, users: Mutex::default(), _presence: None }
     }
 
-    /// Attaches the announcement of this host, which lasts as long as this value.
+    /// Attaches the announcement of this host, which lasts for as long as this value exists.
     pub(crate) fn shown_by(self, presence: Presence) -> EndpointSlots {
         EndpointSlots { _presence: Some(presence), ..self }
     }
@@ -64,8 +64,8 @@ impl EndpointSlots {
         *self.users().entry(port).or_default() |= 1 << endpoint;
     }
 
-    /// Records that an endpoint no longer uses these ports. Ports that no other endpoint uses are released;
-    /// `false` if that must be retried later.
+    /// Records that an endpoint no longer uses these ports. Ports that no other endpoint uses are released.
+    /// Returns `false` if that must be retried later.
     pub(crate) fn try_release(&self, endpoint: usize, ports: &[u16]) -> bool {
         let mut users = self.users();
         let mut unused = Vec::new();
@@ -80,13 +80,13 @@ impl EndpointSlots {
         self.first().try_release(&unused)
     }
 
-    /// See [`Segment::owner_for`]. `receives` is whether these endpoints receive from a shared UDP socket;
-    /// `None` over raw IP, where the leader answers for ports that no process has.
+    /// See [`Segment::owner_for`]. `receives` tells whether these endpoints receive from a shared UDP socket.
+    /// It is `None` over raw IP, where the leader answers for ports that no process has.
     pub(crate) fn owner_of(&self, port: u16, receives: Option<bool>) -> PacketOwner {
         self.first().owner_for(port, self.slots, receives)
     }
 
-    /// Returns a bit for the slot of the other process that has the port and shares the UDP socket `path`; 0
+    /// Returns the bit for the slot of another process that has the port and shares the UDP socket `path`; 0
     /// if there is none.
     pub(crate) fn sharer(&self, port: u16, path: u64) -> u64 {
         self.first().sharer(port, path) & !self.slots
@@ -97,12 +97,12 @@ impl EndpointSlots {
         self.first().sharers(path) & !self.slots
     }
 
-    /// Whether no other process has ever shared the address.
+    /// Returns whether no other process has ever shared the address.
     pub(crate) fn is_alone(&self) -> bool {
         self.first().slots_used() == self.members.len()
     }
 
-    /// Whether these endpoints receive from the UDP socket `path`: see [`Segment::receives`].
+    /// Returns whether these endpoints receive from the UDP socket `path`: see [`Segment::receives`].
     pub(crate) fn receives(&self, path: u64, now_ns: u64, watch: &mut ReceiverWatch) -> bool {
         self.first().receives(self.slots, path, now_ns, watch)
     }
@@ -112,7 +112,7 @@ impl EndpointSlots {
         self.first().ports_of(self.slots)
     }
 
-    /// Whether one of these endpoints leads, and therefore answers for ports that no process has.
+    /// Returns whether one of these endpoints leads, and therefore answers for ports that no process has.
     pub(crate) fn leads(&self) -> bool {
         self.first().is_led_by(self.slots)
     }

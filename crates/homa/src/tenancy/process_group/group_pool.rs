@@ -1,6 +1,6 @@
-//! The host-wide resources of a host with several endpoints in one process: what several processes share in a
-//! segment, but in the process's own memory. No endpoint dies alone here, so there are no file locks and no
-//! slots to claim.
+//! The host-wide resources of a host with several endpoints in one process. They are the same resources that
+//! several processes share in a segment, but in the process's own memory. An endpoint cannot die alone here,
+//! so there are no file locks and no slots to claim.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -52,8 +52,8 @@ impl GroupPool {
     }
 
     /// Must be called every few tens of milliseconds while the endpoint is driven. Shows that the endpoint is
-    /// alive, and makes it the leader if the leader does not show the same. An endpoint without packets is
-    /// not driven, and its traffic is not representative of the host's.
+    /// alive, and makes this endpoint the leader if the leader does not show that it is alive. An endpoint
+    /// without packets is not driven, and its traffic would not be representative of the host's.
     pub(crate) fn tick(&self, endpoint: usize, now_ns: u64, watch: &mut LeaseWatch) {
         self.pool.slots[endpoint].beat.fetch_add(1, Relaxed);
         let leader = self.leader.load(Acquire) as usize;

@@ -1,10 +1,10 @@
 //! The memory layout of the segment.
 //!
-//! It consists of atomics only, so that any process may read at any time. The fields of [`Header`] and
-//! [`RegistryFields`] change while their writer holds the registry's lock. Each such change is one store: a
-//! writer that dies leaves the state before or after it. The other fields change freely. Nothing is stored
-//! twice, so nothing can become inconsistent: a port's owner is stored at the port, a lease at its slot, and
-//! sums are computed when they are needed.
+//! The segment consists of atomics only, so that any process may read it at any time. The fields of
+//! [`Header`] and [`RegistryFields`] change while their writer holds the registry's lock. Each such change is
+//! one store: a writer that dies leaves the state either before or after the store. The other fields change
+//! freely. Nothing is stored twice, so nothing can become inconsistent: a port's owner is stored at the port,
+//! a lease at its slot, and sums are computed when they are needed.
 
 use std::array;
 
@@ -38,33 +38,33 @@ pub(super) struct Layout {
     /// Next count of RPC ids to be leased.
     pub next_id: CacheLine<AtomicU64>,
     pub pool: Pool,
-    /// Slot of the owner plus 1; 0 for none; or [`ORPHAN`].
+    /// Slot of the owner plus 1; 0 if there is no owner; or [`ORPHAN`].
     pub ports: [AtomicU8; 1 << 16],
 }
 
-/// What shows a process whether it can use the file.
+/// The fields by which a process determines whether it can use the file.
 #[repr(C)]
 pub(super) struct Header {
     // These four fields keep their places in every version.
     pub magic: AtomicU64,
     pub version: AtomicU32,
     pub size: AtomicU32,
-    /// The process that holds the registry's lock, or last held it; for error messages.
+    /// ID of the process that holds or last held the registry's lock, for error messages.
     pub holder: AtomicU32,
 
     /// 1 once the segment is initialised; until then the next process initialises it again.
     pub made: AtomicU32,
 }
 
-/// What the processes at the address have in common.
+/// The state that all processes at the address share.
 #[repr(C)]
 pub(super) struct RegistryFields {
     /// The host's incarnation: 40 bits.
     pub incarnation: AtomicU64,
     /// Incremented after each change of ports, slots or leader.
     pub generation: AtomicU64,
-    /// Incremented only before the server ports of an ended process are marked as [`ORPHAN`], unlike
-    /// `generation`: other processes open and close ports all the time.
+    /// Incremented only before the server ports of an ended process are marked as [`ORPHAN`]. In contrast,
+    /// `generation` changes all the time, as processes open and close ports.
     pub orphanings: AtomicU64,
     /// Slot of the leader plus 1; 0 if there is none.
     pub leader: AtomicU32,
@@ -76,7 +76,7 @@ pub(super) struct RegistryFields {
     pub found_dead: AtomicU32,
     /// Maximum bytes granted but not yet received, over all processes.
     pub budget: AtomicU64,
-    /// Seed that, with the leased counts, determines the IDs towards each peer.
+    /// Seed that, together with the leased counts, determines the IDs used with each peer.
     pub id_seed: AtomicU64,
 }
 
@@ -89,8 +89,8 @@ pub(super) struct Pool {
     /// Number of cutoff sets published so far; the last one is in bank `published % 2`.
     pub cutoffs_published: CacheLine<AtomicU64>,
     pub cutoff_banks: [CutoffBank; 2],
-    /// Unscheduled bytes observed by endpoints other than the leader and not yet taken by the leader, by
-    /// message length.
+    /// Unscheduled bytes, by message length, that endpoints other than the leader have observed and the
+    /// leader has not yet taken.
     pub observed: [AtomicU64; BUCKETS],
     pub slots: [Slot; MAX_PROCESSES],
 }
@@ -108,7 +108,7 @@ impl Pool {
     }
 }
 
-/// Mark of a server port whose owner ended without releasing it, and that has not been bound since.
+/// Mark of a server port whose owner ended without releasing the port, if the port has not been bound since.
 pub(super) const ORPHAN: u8 = 0xff;
 const _: () = assert!(MAX_PROCESSES < ORPHAN as usize);
 
@@ -117,7 +117,7 @@ const _: () = assert!(MAX_PROCESSES < ORPHAN as usize);
 pub(super) struct CutoffBank {
     pub levels: [AtomicU32; PRIORITIES],
     pub version: AtomicU32,
-    /// Maximum unscheduled bytes of a message, as announced to peers; 0: no limit is announced.
+    /// Maximum unscheduled bytes of a message, as announced to peers; 0 means that no limit is announced.
     pub unsched_limit: AtomicU32,
 }
 
@@ -133,10 +133,10 @@ impl CutoffBank {
 }
 
 /// The public state of a process. The process owns the slot while it holds the slot's lock; no other process
-/// writes to the slot in that time.
+/// writes to the slot during that time.
 #[repr(C, align(64))]
 pub(super) struct Slot {
-    /// Process ID in the process's own pid namespace; 0: the slot is free.
+    /// Process ID in the process's own PID namespace; 0 if the slot is free.
     pub pid: AtomicU32,
     /// Incremented with each tick, so that lack of progress is noticed.
     pub beat: AtomicU32,
@@ -144,10 +144,10 @@ pub(super) struct Slot {
     pub lease: AtomicU64,
     /// Bytes that the process could use.
     pub wants: AtomicU64,
-    /// The process's shortest message that waits for the uplink, see [`uplink`](super::uplink); 0 if none
-    /// waits.
+    /// The process's shortest message that waits for the uplink (see [`uplink`](super::uplink)); 0 if no
+    /// message waits.
     pub waiting: AtomicU64,
-    /// Identifies the UDP socket that the process shares with other processes that have the same number; 0
+    /// Number of the UDP socket that the process shares with all processes that have the same number here; 0
     /// over raw IP.
     pub path: AtomicU64,
 }

@@ -1,18 +1,19 @@
 //! The grant budget, leased by the processes without a lock.
 //!
-//! Each process writes only to its own slot. A process that needs more first announces and then counts: it
-//! stores the lease that it would have, reads the leases of all, and gives back the excess. Stores and loads
-//! are sequentially consistent, so if two processes announce at the same time, the later process sees the
-//! earlier announcement.
+//! Each process writes only to its own slot. A process that needs more budget first announces and then
+//! counts: it stores the lease that it would have, reads the leases of all processes, and gives back the
+//! excess. Stores and loads are sequentially consistent, so if two processes announce at the same time, the
+//! later process sees the earlier announcement.
 //!
-//! Consider the leases that are confirmed at any moment, and the last of the announcements that made them.
-//! The announcing process has seen all the other leases, none of which has grown since. Their sum was
-//! therefore within the budget when that lease was confirmed, and has been since. Two processes that announce
-//! at the same time may both give back budget that one of them could have had; they try again.
+//! Consider the leases that are confirmed at any moment, and the most recent announcement among them. The
+//! process that made it has seen all other leases, and none of these has grown since. Therefore the sum of
+//! all leases was within the budget when the most recent lease was confirmed, and has been since. Two
+//! processes that announce at the same time may both give back budget that one of them could have had; they
+//! then try again.
 //!
-//! Unscheduled bytes are leased whether there is room for them or not, and their room is freed as they
-//! arrive. Otherwise grants would take that room, the next unscheduled bytes would come on top, and the sum
-//! would grow with every message.
+//! Unscheduled bytes are leased whether or not there is room for them, and their lease ends as they arrive.
+//! Otherwise grants would take that room, the next unscheduled bytes would come on top, and the sum would
+//! grow with every message.
 //!
 //! A process that dies leaves its slot unchanged. The slot counts until another process discovers the death:
 //! until then too little is granted, never too much.
@@ -38,7 +39,7 @@ impl Leases<'_> {
     /// granted or sent unscheduled but not yet received. Returns the lease.
     pub(super) fn adjust(&self, demand: u64, outstanding: u64) -> u64 {
         let mine = &self.slots[self.mine];
-        // A lease that exceeds everything ever granted means that the file is damaged.
+        // A lease larger than everything that can have been granted means that the file is damaged.
         let held = mine.lease.load(Relaxed).min(self.budget.max(outstanding));
         let step = (self.budget / STEPS).max(1);
         let demand = demand.min(self.budget).next_multiple_of(step).min(self.budget);
@@ -52,7 +53,7 @@ impl Leases<'_> {
         if held < target {
             return self.raise(target.max(outstanding), outstanding);
         }
-        // Keep a small excess, unless others need budget or this process is idle.
+        // Keep a small excess, unless other processes need budget or this process is idle.
         let keep = if crowded || demand == 0 { target } else { target.max(held.min(target + step)) };
         let others = self.total().saturating_sub(mine.lease.load(Relaxed));
         let room = self.budget.saturating_sub(others);
@@ -63,12 +64,12 @@ impl Leases<'_> {
         lease
     }
 
-    /// Returns the part of `demand` that this process should get, and whether others need budget.
+    /// Returns the part of `demand` that this process should get, and whether other processes need budget.
     fn target(&self, demand: u64) -> (u64, bool) {
         let others = || self.slots.iter().enumerate().filter(|(slot, _)| *slot != self.mine);
         let competitors = others().filter(|(_, slot)| slot.wants.load(Relaxed) > 0).count() as u64;
         let fair = self.budget / (competitors + 1);
-        // Budget that the others have leased, and budget that they could still lease within their fair share.
+        // The budget that the other processes have leased, or could still lease within their fair share.
         let reserved = others().map(|(_, slot)| {
             let wants = slot.wants.load(Relaxed).min(fair);
             slot.lease.load(SeqCst).max(wants)
@@ -77,8 +78,8 @@ impl Leases<'_> {
         (demand.min(rest.max(fair)), competitors > 0)
     }
 
-    /// Announces `target`, counts, and keeps the part of the lease for which there is room, but no less than
-    /// `floor`.
+    /// Announces `target`, counts all leases, and keeps the part of the lease for which there is room, but no
+    /// less than `floor`.
     fn raise(&self, target: u64, floor: u64) -> u64 {
         let mine = &self.slots[self.mine];
         turn(|| mine.lease.store(target, SeqCst));
@@ -90,7 +91,7 @@ impl Leases<'_> {
         lease
     }
 
-    /// Bytes leased by all processes.
+    /// Returns the number of bytes leased by all processes.
     pub(super) fn total(&self) -> u64 {
         self.slots.iter().map(|slot| turn(|| slot.lease.load(SeqCst))).fold(0, u64::saturating_add)
     }
@@ -156,8 +157,8 @@ mod tests {
         }
     }
 
-    /// Runs `raise` in each process at the same time, in the chosen order of accesses; returns the sum of the
-    /// leases.
+    /// Runs `raise` in all processes at the same time, with their accesses in the chosen order. Returns the
+    /// sum of the leases.
     fn raised(wants: &[u64], choose: impl FnMut(&[usize]) -> usize) -> u64 {
         let slots = Arc::new(slots(wants.len()));
         let total = Arc::new(AtomicU64::new(0));
@@ -178,7 +179,7 @@ mod tests {
     fn no_order_gives_two_processes_more_than_the_budget() {
         let mut best = 0;
         let orders = schedule::every_order(|choose| {
-            let total = raised(&[1_000, 900], choose); // HOST-5
+            let total = raised(&[1_000, 900], choose); // HOST-5: not above the budget.
             assert!(total <= 1_600, "{total} leased");
             best = best.max(total);
         });

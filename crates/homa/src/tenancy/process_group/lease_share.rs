@@ -8,7 +8,7 @@ use super::lease::Leases;
 use super::uplink;
 
 /// How long a leader may make no progress before another process takes over leadership: well below the time
-/// for which a peer's RPC waits.
+/// after which a peer's RPC gives up.
 pub(super) const LEADER_PATIENCE_NS: u64 = 250_000_000;
 
 /// The share of one endpoint: see the [module](self).
@@ -31,17 +31,18 @@ impl LeaseShare<'_> {
         self.leases().adjust(demand, outstanding)
     }
 
-    /// Bytes leased by all endpoints.
+    /// Returns the number of bytes leased by all endpoints.
     pub(crate) fn leased_bytes(&self) -> u64 {
         self.leases().total()
     }
 
-    /// Bytes that all endpoints may lease in total.
+    /// Returns the number of bytes that all endpoints may lease in total.
     pub(crate) fn budget_bytes(&self) -> u64 {
         self.budget
     }
 
-    /// Nanoseconds that the uplink needs to send everything that all endpoints have given it.
+    /// Returns the number of nanoseconds that the uplink needs to send everything that all endpoints have
+    /// given it.
     pub(crate) fn uplink_backlog_ns(&self, now_ns: u64) -> u64 {
         uplink::backlog_ns(&self.pool.uplink_idle_at.0, now_ns)
     }
@@ -52,29 +53,30 @@ impl LeaseShare<'_> {
     }
 
     /// Publishes the remaining bytes of this endpoint's shortest message that waits for the uplink; `None` if
-    /// none waits.
+    /// no message waits.
     pub(crate) fn wait_for_uplink(&self, now_ns: u64, bytes: Option<u32>) {
         uplink::wait(&self.slots[self.mine].waiting, now_ns, bytes);
     }
 
-    /// Remaining bytes of the shortest message, over all other endpoints with a recent entry, that waits for
-    /// the uplink.
+    /// Returns the remaining bytes of the shortest message that waits for the uplink in another endpoint.
+    /// Only recent entries count.
     pub(crate) fn shortest_elsewhere(&self, now_ns: u64) -> Option<u32> {
         let others = self.slots.iter().enumerate().filter(|(slot, _)| *slot != self.mine);
         others.filter_map(|(_, slot)| uplink::waiting(&slot.waiting, now_ns)).min()
     }
 
-    /// Returns the number of the last set of cutoffs, and the set; `None`: try again later.
+    /// Returns the number of the most recent set of cutoffs, and the set. `None` means that the caller should
+    /// try again later.
     pub(crate) fn cutoffs(&self) -> Option<(u64, Set)> {
         cutoffs::read(self.pool)
     }
 
-    /// The number of the last set of cutoffs.
+    /// Returns the number of the most recent set of cutoffs.
     pub(crate) fn cutoffs_published(&self) -> u64 {
         self.pool.cutoffs_published.0.load(Acquire)
     }
 
-    /// Adds unscheduled bytes that this endpoint observed to the leader's counts.
+    /// Adds to the leader's counts the unscheduled bytes that this endpoint observed.
     pub(crate) fn add_observed(&self, bucket: usize, bytes: u64) {
         cutoffs::add_observed(self.pool, bucket, bytes);
     }

@@ -2,14 +2,15 @@
 //!
 //! They are locks of the open file (F_OFD_SETLK), not of the process. Therefore two hosts of one process
 //! exclude each other, closing another descriptor of the file releases nothing, and the locks work across pid
-//! namespaces. A child that was forked but has not called exec shares its parent's open file, and so keeps
-//! its locks.
+//! namespaces. A forked child that has not called exec shares its parent's open file, and therefore keeps the
+//! parent's locks.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// First locked byte: far beyond the contents, so that it does not move when the layout changes.
+/// Offset of the first locked byte. It is far beyond the contents, so that it does not move when the layout
+/// changes.
 const LOCKS_AT: libc::off_t = 1 << 30;
 
 /// A range of bytes that represents a lock.
@@ -19,10 +20,10 @@ pub(super) struct Range {
     len: libc::off_t,
 }
 
-/// Held by a process that changes the registry.
+/// The lock held by a process that changes the registry.
 pub(super) const REGISTRY: Range = Range { start: LOCKS_AT, len: 1 };
 
-/// The lock held by the living process that owns this slot.
+/// Returns the lock held by the living process that owns this slot.
 pub(super) fn slot(slot: usize) -> Range {
     Range { start: LOCKS_AT + 1 + slot as libc::off_t, len: 1 }
 }
@@ -53,7 +54,7 @@ fn control(file: &File, command: libc::c_int, lock: &mut libc::flock) -> io::Res
     }
 }
 
-/// Takes the lock if it is free; returns whether it did.
+/// Takes the lock if it is free; returns whether it did so.
 pub(super) fn try_lock(file: &File, range: Range) -> io::Result<bool> {
     match control(file, libc::F_OFD_SETLK, &mut lock(libc::F_WRLCK, range)) {
         Ok(()) => Ok(true),
@@ -64,12 +65,13 @@ pub(super) fn try_lock(file: &File, range: Range) -> io::Result<bool> {
 
 /// Releases the lock.
 pub(super) fn unlock(file: &File, range: Range) {
-    // The kernel refuses this only if a table of locks is full; then the end of the host releases the lock.
+    // The kernel refuses this only if a table of locks is full. In that case the lock is released when the
+    // host ends.
     let _ = control(file, libc::F_OFD_SETLK, &mut lock(libc::F_UNLCK, range));
 }
 
-/// Whether another owner holds a lock in the range. If in doubt, yes: a living process must not be taken for
-/// dead.
+/// Returns whether another owner holds a lock in the range. Returns true if in doubt, since a living process
+/// must not be taken for dead.
 pub(super) fn is_held(file: &File, range: Range) -> bool {
     let mut lock = lock(libc::F_WRLCK, range);
     match control(file, libc::F_OFD_GETLK, &mut lock) {
@@ -96,7 +98,7 @@ mod tests {
         assert!(is_held(&other, ANY_SLOT) && is_held(&other, slot(3)));
         assert!(!is_held(&one, slot(3)), "one's own lock stands in nobody's way");
         unlock(&other, slot(4));
-        drop(open()); // Closing yet another descriptor drops nothing.
+        drop(open()); // Closing another descriptor of the file releases no lock.
         assert!(is_held(&other, slot(3)) && !is_held(&one, ANY_SLOT));
         drop(one);
         assert!(!is_held(&other, ANY_SLOT) && try_lock(&other, slot(3)).unwrap());

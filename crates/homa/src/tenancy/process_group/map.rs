@@ -13,14 +13,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::layout::{CutoffBank, Layout, MAGIC, SIZE, Slot, VERSION};
 use crate::types::segment_error::SegmentError;
 
-// The file is mapped as it is, so a mistake in the layout would affect other processes.
+// Other processes map the same file, so the layout must not change by mistake.
 const _: () = assert!(mem::offset_of!(Layout, header.holder) == 16 && SIZE.is_multiple_of(64));
 const _: () = assert!(mem::offset_of!(Layout, registry) == 24 && mem::offset_of!(Layout, next_id) == 128);
 const _: () = assert!(size_of::<Slot>() == 64 && size_of::<CutoffBank>() == 64);
 const _: () = assert!(cfg!(target_has_atomic = "64"));
 
-/// Opens the file, creating it empty if it does not exist, and checks that no other user could have written
-/// to it.
+/// Opens the file, creating it empty if it does not exist, and checks that no other user can have written to
+/// it.
 pub(super) fn open(path: &Path) -> Result<File, SegmentError> {
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
@@ -47,9 +47,9 @@ pub(super) fn open(path: &Path) -> Result<File, SegmentError> {
 pub(super) enum Head {
     /// The file is empty.
     Empty,
-    /// The layout of this version.
+    /// The file has the layout of this version.
     Ours,
-    /// A different layout, with its stated version and size.
+    /// The file has a different layout, with this stated version and size.
     Other { version: u32, size: u32 },
 }
 
@@ -73,8 +73,8 @@ pub(super) fn head(file: &File, path: &Path) -> Result<Head, SegmentError> {
     })
 }
 
-/// Returns the process that holds, or last held, the registry's lock. Its offset is the same in every
-/// version.
+/// Returns the process that holds, or last held, the registry's lock. The offset of this field is the same in
+/// every version.
 pub(super) fn holder(file: &File) -> u32 {
     let mut pid = [0; 4];
     match file.read_exact_at(&mut pid, 16) {
@@ -83,8 +83,8 @@ pub(super) fn holder(file: &File) -> u32 {
     }
 }
 
-/// Initialises the file with zeros. Allocates the memory now, since the system would report a later lack of
-/// memory by a signal, not by an error.
+/// Fills the file with zeros. This allocates the memory now: if memory were lacking later, the system would
+/// send a signal instead of returning an error.
 pub(super) fn make(file: &File, path: &Path) -> Result<(), SegmentError> {
     let zeros = || {
         file.set_len(0)?;
@@ -101,7 +101,7 @@ fn system(what: &'static str, path: &Path, source: io::Error) -> SegmentError {
 #[derive(Debug)]
 pub(super) struct SegmentMap(NonNull<Layout>);
 
-// SAFETY: the layout consists only of atomics, which any thread may use, and the mapping belongs to no
+// SAFETY: the layout consists only of atomics, which any thread may use, and the mapping is not tied to any
 // thread.
 unsafe impl Send for SegmentMap {}
 // SAFETY: sharing is sound for the same reason: the layout consists only of atomics.
@@ -111,7 +111,7 @@ impl SegmentMap {
     /// Maps a file of `SIZE` bytes.
     pub(super) fn new(file: &File, path: &Path) -> Result<SegmentMap, SegmentError> {
         let (access, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-        // SAFETY: a new mapping at an address chosen by the kernel touches no memory that is in use.
+        // SAFETY: a new mapping, at an address that the kernel chooses, affects no memory that is in use.
         let at = unsafe { libc::mmap(std::ptr::null_mut(), SIZE, access, shared, file.as_raw_fd(), 0) };
         match NonNull::new(at.cast::<Layout>()) {
             Some(layout) if at != libc::MAP_FAILED => Ok(SegmentMap(layout)),
@@ -132,8 +132,8 @@ impl Deref for SegmentMap {
 
     fn deref(&self) -> &Layout {
         // SAFETY: the mapping is as long as the layout, aligned to a page, and lives as long as `self`. Any
-        // bytes are a valid layout, since it consists of integers. They may change while the reference
-        // exists, and are atomics for that reason.
+        // bytes are a valid layout, since it consists of integers. Other processes may change the bytes while
+        // the reference exists; therefore all of them are atomics.
         unsafe { self.0.as_ref() }
     }
 }

@@ -22,7 +22,7 @@ use crate::types::segment_error::SegmentError;
 /// How long to wait for the registry's lock, which is held for microseconds, before reporting an error.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Labels of the values derived from the first process's seed.
+/// Labels of the values that are derived from the first process's seed.
 const FIRST_COUNT: u64 = 0x5e60;
 const ID_SEED: u64 = 0x5e61;
 
@@ -33,14 +33,14 @@ pub(super) const INCARNATIONS: u64 = (1 << 40) - 1;
 pub(crate) struct SegmentParameters {
     /// The host's incarnation: 40 bits derived from the wall clock.
     pub(crate) incarnation: u64,
-    /// A secret from which RPC IDs are made.
+    /// A secret from which RPC IDs are derived.
     pub(crate) seed: u64,
     pub(crate) cutoffs: Set,
-    /// Maximum bytes granted but not received.
+    /// Maximum number of bytes granted but not yet received.
     pub(crate) budget: u64,
 }
 
-/// The segment's file in `dir` for the network namespace of the calling thread.
+/// Returns the path of the segment's file in `dir` for the network namespace of the calling thread.
 pub(crate) fn path_in(dir: &Path) -> Result<PathBuf, SegmentError> {
     place::prepare(dir)?;
     // A thread may be in a different namespace from its process.
@@ -59,7 +59,7 @@ impl Segment {
         Presence::announce(address, &self.file, &self.path)
     }
 
-    /// Opens the segment and joins it. Tries again if another host removed the file while this one waited.
+    /// Opens the segment and joins it. Tries again if another host removed the file while this host waited.
     pub(crate) fn open(path: &Path, founding: &SegmentParameters) -> Result<Segment, SegmentError> {
         let system = |what, source| SegmentError::System { what, path: path.to_owned(), source };
         loop {
@@ -67,7 +67,7 @@ impl Segment {
             wait_for_registry(&file, path)?;
             let links = file.metadata().map_err(|source| system("look at", source))?.nlink();
             if links == 0 {
-                continue; // Another process removed the file while this one waited.
+                continue; // Another process removed the file while this process waited.
             }
             let alone = !lock::is_held(&file, lock::ANY_SLOT);
             match map::head(&file, path)? {
@@ -97,8 +97,8 @@ impl Segment {
         }
     }
 
-    /// Initialises the segment for a new host. If the process dies during this, the segment stays
-    /// uninitialised, with no process in it.
+    /// Initialises the segment for a new host. If the process dies halfway, the segment stays uninitialised,
+    /// with no process in it.
     fn found(&self, founding: &SegmentParameters) {
         let map = &*self.map;
         let made = map.header.made.load(Acquire) == 1;
@@ -121,12 +121,13 @@ impl Segment {
         map.pool.uplink_idle_at.0.store(0, Relaxed);
         map.registry.budget.store(founding.budget.max(1), Relaxed);
         map.registry.next_client_port.store(u32::from(FIRST_CLIENT_PORT), Relaxed);
-        // HOST-3: ids continue where the last host of this file ended, whose packets may still be in flight.
+        // HOST-3: IDs continue where those of the previous host that used this file ended, since its packets
+        // may still be in flight.
         if !made {
             map.next_id.0.store(derive_seed(founding.seed, FIRST_COUNT) & !(2 * IDS_PER_LEASE - 1), Relaxed);
             map.registry.id_seed.store(derive_seed(founding.seed, ID_SEED).max(1), Relaxed);
         }
-        // HOST-2: higher than the last incarnation, even if the clock went back.
+        // HOST-2: higher than the last incarnation, even if the clock was set back.
         let incarnation = founding.incarnation & INCARNATIONS;
         let last = map.registry.incarnation.load(Relaxed) & INCARNATIONS;
         let ahead = incarnation.wrapping_sub(last) & INCARNATIONS;
@@ -139,7 +140,7 @@ impl Segment {
         map.header.made.store(1, Release);
     }
 
-    /// The seed from which all processes make the IDs towards each peer (ID-4).
+    /// Returns the seed from which all processes derive the IDs that they use with each peer (ID-4).
     pub(crate) fn id_seed(&self) -> u64 {
         self.map.registry.id_seed.load(Relaxed)
     }
@@ -195,8 +196,8 @@ impl Segment {
 /// Liveness.
 impl Segment {
     /// Must be called every few tens of milliseconds while this process drives its host. Shows that this
-    /// process is alive, and checks on the others. Returns whether ports, processes or the leader have
-    /// changed since the last call.
+    /// process is alive, and checks whether the others are. Returns whether ports, processes or the leader
+    /// have changed since the last call.
     pub(crate) fn tick(&self, now_ns: u64, watch: &mut LeaseWatch) -> bool {
         self.map.pool.slots[self.slot].beat.fetch_add(1, Relaxed);
         if self.is_leader() {
@@ -221,9 +222,9 @@ impl Segment {
         watch.generation.replace(generation) != Some(generation)
     }
 
-    /// Removes the file if no other host uses it. A process that waits for the file's lock to open it sees
-    /// that it was removed. The file stays if the next host could not tell from the clock that its
-    /// incarnation is newer (HOST-2).
+    /// Removes the file if no other host uses it. A process that opens the file and waits for its lock
+    /// notices the removal. The file is kept if the next host's incarnation, which comes from the clock,
+    /// might not be newer (HOST-2).
     fn remove_file_of_nobody(&self) {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let ahead = (since_1970.as_millis() as u64).wrapping_sub(self.incarnation()) & INCARNATIONS;
@@ -247,13 +248,14 @@ impl Drop for Segment {
         if self.slot == NO_SLOT {
             return;
         }
-        // If the lock is not available, the others find this slot without its lock, as after a death.
+        // If the registry's lock is not available, the others find this slot unlocked, as after the death of
+        // its process.
         if let Ok(registry) = self.registry() {
             registry.leave();
             self.remove_file_of_nobody();
         }
-        // Closing the file frees the slot only if no child shares the file, as each child does between fork
-        // and exec.
+        // Closing the file would not free the slot while a child process shares the file, as every child does
+        // between fork and exec.
         lock::unlock(&self.file, lock::slot(self.slot));
     }
 }
@@ -276,8 +278,8 @@ fn wait_for_registry(file: &File, path: &Path) -> Result<(), SegmentError> {
             let pid = map::holder(file);
             return Err(SegmentError::LockHeld { path: path.to_owned(), pid, waited: LOCK_PATIENCE });
         }
-        // Polls instead of sleeping in the kernel's queue, since a stopped holder could not be reported from
-        // there.
+        // Poll instead of sleeping in the kernel's queue, where this thread could not report that the holder
+        // is stopped.
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(1));
     }

@@ -1,5 +1,5 @@
-//! The directory of the segment's file. Only its user may write to it, since anybody who creates the file
-//! first could lock all other processes out of their host.
+//! The directory of the segment's file. Only the user of the host may write to it, since any user who creates
+//! the file first could lock all other processes out of their host.
 
 use std::ffi::CStr;
 use std::fs::{self, DirBuilder};
@@ -19,11 +19,11 @@ fn is_writable(path: &CStr) -> bool {
     unsafe { libc::access(path.as_ptr(), libc::W_OK) == 0 }
 }
 
-/// The directory for the processes of this user: /run/homa for root, otherwise `homa` in `XDG_RUNTIME_DIR` if
-/// that is set, otherwise `/dev/shm/homa-UID`. All are in memory.
+/// Returns the directory for the processes of this user: /run/homa for root, otherwise `homa` in
+/// `XDG_RUNTIME_DIR` if that is set, otherwise `/dev/shm/homa-UID`. All are in memory.
 pub(crate) fn default_dir() -> PathBuf {
     let user = effective_user();
-    // In a user namespace, root may have fewer write permissions than its user ID suggests.
+    // In a user namespace, root may lack write permissions that its user ID suggests.
     let has_run = fs::metadata("/run").is_ok_and(|meta| meta.uid() == 0) && is_writable(c"/run");
     dir_for(user, has_run, std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from))
 }
@@ -47,8 +47,8 @@ pub(super) fn prepare(dir: &Path) -> Result<(), SegmentError> {
     // A symbolic link is not followed, because its target may change.
     let meta = fs::symlink_metadata(dir).map_err(|source| system("look at", source))?;
     let owned = meta.uid() == effective_user() || meta.uid() == 0;
-    // With the sticky bit set, as in /tmp, only a file's owner can replace it; the owner is checked when the
-    // file is opened.
+    // With the sticky bit set, as in /tmp, only a file's owner can replace the file. The owner is checked
+    // when the file is opened.
     let writable = meta.mode() & 0o022 != 0 && meta.mode() & libc::S_ISVTX == 0;
     if !meta.is_dir() || !owned || writable {
         return Err(SegmentError::UntrustedDir { path: dir.to_owned() });

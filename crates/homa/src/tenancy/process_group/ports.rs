@@ -1,10 +1,11 @@
-//! The table that records the process that has each port. It is written under the registry's lock and read
+//! The table that records which process has each port. It is written under the registry's lock and read
 //! without a lock.
 //!
-//! Each port is one byte, so a writer that dies leaves it as it was before or after the write. Two counts let
-//! readers notice changes without reading all ports. `orphanings` is incremented before the first orphan of a
-//! process can be seen, and `generation` after the last change can be seen. A reader that sees an orphan also
-//! sees its count, and a reader that sees a new generation also sees its changes.
+//! Each port is one byte, so a writer that dies leaves the port in its state before or after the write. Two
+//! counts let readers notice changes without reading all ports. `orphanings` is incremented before the first
+//! orphan of a process becomes visible, and `generation` after the last change has become visible. A reader
+//! that sees an orphan therefore also sees that `orphanings` was incremented, and a reader that sees a new
+//! generation also sees the changes in it.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -12,8 +13,8 @@ use super::layout::ORPHAN;
 use crate::tenancy::sync::{AtomicU8, AtomicU64};
 use crate::types::limits::MAX_PROCESSES;
 
-/// The table of ports: see the [module](self). Server ports come first in port numbers, and client ports
-/// follow.
+/// The table of ports: see the [module](self). Server ports have the lower port numbers, and client ports the
+/// higher.
 pub(super) struct Ports<'a> {
     pub servers: &'a [AtomicU8],
     pub clients: &'a [AtomicU8],
@@ -27,41 +28,41 @@ impl Ports<'_> {
         self.servers.get(port).unwrap_or_else(|| &self.clients[port - self.servers.len()])
     }
 
-    /// The slot of the port's owner plus 1; 0 if it has none; or [`ORPHAN`].
+    /// Returns the slot of the port's owner plus 1; 0 if it has none; or [`ORPHAN`].
     pub(super) fn mark(&self, port: u16) -> u8 {
-        // Acquire: a reader that sees an orphan sees its count in `orphanings`.
+        // Acquire: a reader that sees an orphan also sees that `orphanings` was incremented.
         self.at(port).load(Acquire)
     }
 
-    /// The slot of the port's owner, if it has one.
+    /// Returns the slot of the port's owner, if it has one.
     pub(super) fn owner(&self, port: u16) -> Option<usize> {
         usize::from(self.mark(port)).checked_sub(1).filter(|slot| *slot < MAX_PROCESSES)
     }
 
-    /// Sets the value that [`Ports::mark`] returns. [`Ports::changed`] must follow. The caller holds the
-    /// registry's lock.
+    /// Sets the value that [`Ports::mark`] returns. The caller holds the registry's lock, and must call
+    /// [`Ports::changed`] afterwards.
     pub(super) fn set_mark(&self, port: u16, mark: u8) {
         self.at(port).store(mark, Release);
     }
 
     /// Frees the ports of a slot. The state of its servers is lost, even if the process ended normally
-    /// (HOST-10). [`Ports::changed`] must follow. The caller holds the registry's lock.
+    /// (HOST-10). The caller holds the registry's lock, and must call [`Ports::changed`] afterwards.
     pub(super) fn orphan(&self, slot: usize) {
         let is_its = |port: &&AtomicU8| port.load(Relaxed) == slot as u8 + 1;
         if self.servers.iter().any(|port| is_its(&port)) {
-            // Before the marks: their release stores also publish this count.
+            // Increment this before storing the marks, whose release stores also publish this count.
             self.orphanings.fetch_add(1, Release);
         }
         self.servers.iter().filter(is_its).for_each(|port| port.store(ORPHAN, Release));
         self.clients.iter().filter(is_its).for_each(|port| port.store(0, Release));
     }
 
-    /// Number of processes that have ended and left orphans.
+    /// Returns the number of processes that have ended and left orphans.
     pub(super) fn orphanings(&self) -> u64 {
         self.orphanings.load(Acquire)
     }
 
-    /// Publishes a change of ports, slots or leader.
+    /// Publishes a change of ports, slots or the leader.
     pub(super) fn changed(&self) {
         self.generation.fetch_add(1, Release);
     }

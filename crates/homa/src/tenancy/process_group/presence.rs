@@ -1,10 +1,10 @@
 //! Detects two hosts at one address that do not share a segment. This happens if the containers of a pod
-//! share one network namespace but have separate file systems: each host would treat the other's packets as
-//! packets for ports that no process has.
+//! share one network namespace but have separate file systems. Each host would then treat the other's packets
+//! as packets for ports that no process has.
 //!
 //! Each host listens on a socket in the abstract name space, which, like the address, belongs to the network
 //! namespace. The name states the address and the segment's file. The socket serves no requests: the
-//! existence of the name is the message, and the name disappears with its process.
+//! existence of the name is the message. The name disappears with its process.
 
 use std::fs::{self, File};
 use std::io;
@@ -21,7 +21,7 @@ use crate::types::segment_error::SegmentError;
 
 const PREFIX: &str = "homa-host/";
 
-/// The name of this host, which exists as long as this value.
+/// The name of this host, which exists for as long as this value does.
 #[derive(Debug)]
 pub(crate) struct Presence {
     listener: UnixListener,
@@ -29,8 +29,9 @@ pub(crate) struct Presence {
 
 impl Drop for Presence {
     fn drop(&mut self) {
-        // A child process has a copy of the descriptor until it executes its program, so the name stays until
-        // then, without a listener. SAFETY: the descriptor is open, and the call takes only numbers.
+        // A child process has a copy of the descriptor until it executes another program. Until then the name
+        // still exists, but without a listener. SAFETY: the descriptor is open, and the call takes only
+        // numbers.
         unsafe { libc::shutdown(self.listener.as_raw_fd(), libc::SHUT_RDWR) };
     }
 }
@@ -52,7 +53,7 @@ fn parse(name: &str) -> Option<Name<'_>> {
     Some(Name { address, segment })
 }
 
-/// Whether a packet could be for both addresses. An IPv6 wildcard may stand for both versions.
+/// Returns whether a packet could match both addresses. An IPv6 wildcard may include both IP versions.
 fn overlap(one: IpAddr, other: IpAddr) -> bool {
     let covers = |all: IpAddr, of: IpAddr| all.is_unspecified() && (all.is_ipv6() || of.is_ipv4());
     one == other || covers(one, other) || covers(other, one)
@@ -74,8 +75,8 @@ impl Presence {
         let name = format!("{PREFIX}{address}/{segment}/{}-{number}", std::process::id());
         let socket = SocketAddr::from_abstract_name(&name).map_err(system)?;
         let listener = UnixListener::bind_addr(&socket).map_err(system)?;
-        // HOST-11. Read after this host's own name exists: of two hosts that start at the same time, at least
-        // one sees the other.
+        // HOST-11. Read the names only after this host's own name exists: of two hosts that start at the same
+        // time, at least one then sees the other.
         let names = fs::read_to_string("/proc/thread-self/net/unix").map_err(system)?;
         for other in names.lines().filter_map(|line| line.split_whitespace().last()?.strip_prefix('@')) {
             let Some(announced) = parse(other) else { continue };
@@ -90,8 +91,8 @@ impl Presence {
     }
 }
 
-/// Returns the process that listens at an abstract name, if its user is this user or root: anybody can take a
-/// name.
+/// Returns the process that listens at an abstract name, if it runs as this user or as root. Any user can
+/// take a name, so other users' processes are not trusted.
 fn trusted_listener(name: &str) -> Option<i32> {
     let credentials = credentials_of(name).ok()?;
     // SAFETY: the call only returns a number.
@@ -104,7 +105,7 @@ fn credentials_of(name: &str) -> io::Result<libc::ucred> {
     let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: the call takes only numbers.
     let fd = check(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })?;
-    // SAFETY: the descriptor was made here and has no other owner.
+    // SAFETY: the descriptor was created here and has no other owner.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     // SAFETY: the structure consists of numbers, for which zero is a valid value.
     let mut address: libc::sockaddr_un = unsafe { mem::zeroed() };
@@ -133,7 +134,7 @@ mod tests {
     use super::*;
     use crate::tenancy::process_group::tests::Dir;
 
-    /// HOST-11.
+    /// HOST-11: hosts at one address must share a segment.
     #[test]
     fn a_second_segment_at_the_same_address_is_refused_and_names_the_process() {
         let (one, other) = (Dir::new(), Dir::new());
@@ -147,7 +148,7 @@ mod tests {
             "{error}"
         );
         assert_eq!(error.to_string().lines().count(), 1);
-        // A copy of the descriptor, like that of a child process before it executes its program.
+        // A copy of the descriptor, such as a child process has before it executes another program.
         let copy = announced[0].listener.try_clone().unwrap();
         drop((announced, elsewhere));
         let presence = divided.announce(address).unwrap();

@@ -1,11 +1,11 @@
-//! Processes that share one UDP socket (Linux Homa's UDP encapsulation), and the process that receives from
-//! it.
+//! Processes that share one UDP socket (Linux Homa's UDP encapsulation), and the choice of the process that
+//! receives from it.
 //!
 //! The receiving process hands packets over to the others. It is chosen without messages or locks: of the
 //! processes that share the socket, are alive and make progress, it is the one with the lowest slot. Each
 //! process applies this rule by itself every tick. While two processes come to different results, either both
-//! receive, and a packet is handed over by the process that took it, or neither receives, and packets wait in
-//! the socket.
+//! or neither of them receive. If both do, each packet is handed over by the process that took it. If neither
+//! does, packets wait in the socket.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -17,12 +17,12 @@ use crate::types::limits::MAX_PROCESSES;
 /// What a process remembers about the others between two ticks.
 #[derive(Debug, Default)]
 pub(crate) struct ReceiverWatch {
-    /// For each slot, the last beat and when it was first seen.
+    /// For each slot, the last beat and the time when it was first seen.
     beats: Vec<(u32, u64)>,
 }
 
 impl ReceiverWatch {
-    /// Whether a process drives its host: its beat is not 0, and has changed recently.
+    /// Returns whether a process drives its host: its beat is not 0, and has changed recently.
     fn drives(&mut self, slot: usize, beat: u32, now_ns: u64) -> bool {
         self.beats.resize(MAX_PROCESSES, (0, 0));
         if self.beats[slot].0 != beat {
@@ -46,7 +46,8 @@ impl Segment {
         slot.path.load(Acquire) == path && slot.pid.load(Relaxed) != 0
     }
 
-    /// Returns a bit for the slot of the process that has the port and shares the UDP socket `path`, or 0.
+    /// Returns the bit for the slot of the process that has the port and shares the UDP socket `path`; 0 if
+    /// there is none.
     pub(super) fn sharer(&self, port: u16, path: u64) -> u64 {
         let owner = self.owner(port).filter(|&slot| self.shares(&self.map.pool.slots[slot], path));
         owner.map_or(0, |slot| 1 << slot)
@@ -58,7 +59,7 @@ impl Segment {
         slots.filter(|(_, slot)| self.shares(slot, path)).fold(0, |bits, (slot, _)| bits | 1 << slot)
     }
 
-    /// Whether the process with these slots should receive from the UDP socket `path` (HOST-12).
+    /// Returns whether the process with these slots should receive from the UDP socket `path` (HOST-12).
     pub(super) fn receives(&self, slots: u64, path: u64, now_ns: u64, watch: &mut ReceiverWatch) -> bool {
         !(0..slots.trailing_zeros() as usize).any(|slot| {
             let entry = &self.map.pool.slots[slot];
@@ -68,7 +69,8 @@ impl Segment {
         })
     }
 
-    /// Whether this process, which uses raw IP, should lead instead of the process at `slot`, which uses UDP.
+    /// Returns whether this process, which uses raw IP, should lead instead of the process at `slot`, which
+    /// uses UDP.
     pub(super) fn should_replace(&self, slot: usize) -> bool {
         let path = |slot: usize| self.map.pool.slots[slot].path.load(Relaxed);
         path(self.slot) == 0 && path(slot) != 0
@@ -83,7 +85,7 @@ mod tests {
 
     const PATH: u64 = 7;
 
-    /// Opens a process that shares the socket and drives its host.
+    /// Simulates a process that shares the socket and drives its host.
     fn sharer(dir: &Dir) -> Segment {
         let segment = dir.open();
         segment.share_path(PATH).unwrap();
@@ -95,7 +97,7 @@ mod tests {
         segment.receives(1 << segment.slot, PATH, now_ns, watch)
     }
 
-    /// HOST-12.
+    /// HOST-12: exactly one process receives from the socket.
     #[test]
     fn one_process_receives_and_another_when_it_ends() {
         let dir = Dir::new();
@@ -110,7 +112,7 @@ mod tests {
         assert_eq!(who(&rest), [true, false]);
     }
 
-    /// HOST-12.
+    /// HOST-12: only a process that makes progress may receive.
     #[test]
     fn a_process_that_stands_still_or_drives_nothing_does_not_receive() {
         let dir = Dir::new();

@@ -1,7 +1,8 @@
-//! Rare changes, made under the segment's lock: slots, ports, the leader, published cutoffs.
+//! Changes to the registry, which are rare and made under the segment's lock: slots, ports, the leader,
+//! published cutoffs.
 //!
-//! The kernel releases the lock when its holder dies. Each method makes its changes as single stores, in an
-//! order that lets the next holder continue from the state before each store.
+//! The kernel releases the lock when its holder dies. Each method makes its changes as single stores, ordered
+//! so that the next holder can continue from the state between any two of them.
 
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -35,7 +36,7 @@ impl Registry<'_> {
         self.segment.table().changed();
     }
 
-    /// The slot that owns a port, if any.
+    /// Returns the slot that owns a port, if any.
     fn owner(&self, port: u16) -> Option<usize> {
         self.segment.owner(port)
     }
@@ -62,7 +63,8 @@ impl Registry<'_> {
         Ok(PortClaim { inherited: orphan })
     }
 
-    /// Acquires a client port for this process, in turn, so that a closed port rests before it is reused.
+    /// Acquires a client port for this process. Ports are assigned in turn, so that a closed port rests
+    /// before it is reused.
     pub(super) fn open_client(&self) -> Result<u16, SegmentError> {
         let cursor = &self.segment.map.registry.next_client_port;
         for _ in FIRST_CLIENT_PORT..=u16::MAX {
@@ -76,9 +78,9 @@ impl Registry<'_> {
         Err(SegmentError::NoClientPort)
     }
 
-    /// Records the port as this process's. A process that has a port drives its host and can lead. A lone
-    /// process must not wait for its first tick: otherwise its peers' first packets for ports that no process
-    /// has would be lost.
+    /// Records that this process owns the port. A process that has a port drives its host and can lead. A
+    /// lone process must not wait for its first tick: otherwise its peers' first packets for ports that no
+    /// process has would be lost.
     fn take(&self, port: u16) {
         self.set_owner(port, self.segment.slot as u8 + 1);
         self.changed();
@@ -93,7 +95,7 @@ impl Registry<'_> {
         }
     }
 
-    /// Finds slots whose process is dead and frees their resources.
+    /// Finds the slots of dead processes, and frees the resources of these processes.
     pub(super) fn free_dead(&self) {
         for slot in 0..self.segment.slots_used() {
             let used = self.slot(slot).pid.load(Relaxed) != 0;
@@ -104,7 +106,7 @@ impl Registry<'_> {
     }
 
     /// Frees the resources of a dead process (HOST-9). Its process ID is cleared last: until then the slot
-    /// still counts as one to be freed.
+    /// still counts as a slot to be freed.
     pub(super) fn free_slot(&self, slot: usize) {
         let map = &self.segment.map;
         tracing::warn!(pid = self.slot(slot).pid.load(Relaxed), slot, "a process of this host died");
@@ -134,8 +136,8 @@ impl Registry<'_> {
     }
 
     /// Makes this process the leader if there is none, or if the leader is dead or makes no progress. A
-    /// process over raw IP also replaces a process over UDP, which does not receive the packets to be
-    /// answered.
+    /// process over raw IP also replaces a leader over UDP, which does not receive the packets that the
+    /// leader answers.
     pub(super) fn lead(&self, stands_still: Option<usize>) {
         let leads = self.segment.leader();
         let keeps = |slot| {
@@ -157,7 +159,7 @@ impl Registry<'_> {
         leads
     }
 
-    /// Takes the first slot that no living process has, for process `pid`.
+    /// Claims the first slot that no living process has, for the process `pid`.
     pub(super) fn claim_slot(&self, pid: u32) -> Result<usize, SegmentError> {
         let segment = self.segment;
         for slot in 0..MAX_PROCESSES {

@@ -14,20 +14,20 @@ use super::ports::Ports;
 use crate::types::limits::MAX_PROCESSES;
 use crate::types::segment_error::SegmentError;
 
-/// More bytes than any host grants: larger values in a damaged file would overflow sums.
+/// More bytes than any host grants. Larger values, from a damaged file, would make sums overflow.
 const MAX_BUDGET: u64 = 1 << 40;
 
-/// The slot of a host that has none yet.
+/// The slot number of a host that has no slot yet.
 pub(super) const NO_SLOT: usize = usize::MAX;
 
 /// Client ports begin here (ID-6).
 pub(crate) const FIRST_CLIENT_PORT: u16 = 0x8000;
 
-/// Number of RPC IDs leased at a time: whole blocks of the peers' tables of finished IDs, and enough that
-/// leasing costs next to nothing.
+/// Number of RPC IDs leased at a time. It is a multiple of the block size of the peers' tables of finished
+/// IDs, and large enough that leasing costs next to nothing.
 pub(crate) const IDS_PER_LEASE: u64 = 1 << 12;
 
-/// This host's part in the segment.
+/// This host's handle to the segment.
 #[derive(Debug)]
 pub(crate) struct Segment {
     // The mapping is dropped before the file, since closing the file frees the slot for others.
@@ -43,8 +43,8 @@ pub(crate) struct Segment {
 pub(crate) enum PacketOwner {
     /// This process has the port.
     Own,
-    /// No process has the port, and this process answers for it. `orphan`: its last owner ended without
-    /// releasing it.
+    /// No process has the port, and this process answers for it. `orphan` means that the port's last owner
+    /// ended without releasing it.
     Unowned { orphan: bool },
     /// Another process has the port, or answers for it.
     Foreign,
@@ -68,7 +68,7 @@ impl Segment {
     }
 
     pub(super) fn slots_used(&self) -> usize {
-        // Whatever the file contains, this process has its own slot.
+        // Count this process's own slot, whatever the file contains.
         let own = if self.slot == NO_SLOT { 0 } else { self.slot + 1 };
         (self.map.registry.slots_used.load(Acquire) as usize).clamp(own, MAX_PROCESSES)
     }
@@ -83,12 +83,13 @@ impl Segment {
         self.table().owner(port)
     }
 
-    /// Number of ended processes that had server ports; increases before their orphan marks become visible.
+    /// Returns the number of ended processes that had server ports. It increases before the orphan marks of
+    /// these ports become visible.
     pub(crate) fn orphanings(&self) -> u64 {
         self.table().orphanings()
     }
 
-    /// Whether the last owner of a free server port ended without releasing it.
+    /// Returns whether the last owner of a free server port ended without releasing it.
     pub(crate) fn is_orphan(&self, port: u16) -> bool {
         self.table().mark(port) == ORPHAN
     }
@@ -102,8 +103,9 @@ impl Segment {
         self.owner_for(port, 1 << self.slot, None)
     }
 
-    /// Like `owner_of`, for the owners of the slots whose bits are set. `receives` is whether they receive
-    /// from the shared UDP socket, and hence answer for ports that no process has; `None` over raw IP.
+    /// Like `owner_of`, for the owners of the slots whose bits are set. `receives` tells whether these owners
+    /// receive from the shared UDP socket, and therefore answer for ports that no process has. It is `None`
+    /// over raw IP.
     pub(super) fn owner_for(&self, port: u16, slots: u64, receives: Option<bool>) -> PacketOwner {
         let answers = || receives.unwrap_or_else(|| self.is_led_by(slots));
         match self.table().mark(port) {
@@ -145,7 +147,7 @@ impl Segment {
         self.map.registry.incarnation.load(Relaxed)
     }
 
-    /// Returns the first of [`IDS_PER_LEASE`] even RPC ID counts, two apart, that no other process gets.
+    /// Leases [`IDS_PER_LEASE`] even RPC ID counts, two apart, that no other process gets. Returns the first.
     pub(crate) fn lease_ids(&self) -> u64 {
         self.map.next_id.0.fetch_add(2 * IDS_PER_LEASE, Relaxed)
     }
@@ -161,7 +163,7 @@ impl Segment {
         }
     }
 
-    /// Returns numbers for the metrics.
+    /// Returns the segment's values for the metrics.
     pub(crate) fn counts(&self) -> SegmentCounts {
         let map = &*self.map;
         let used = &map.pool.slots[..self.slots_used()];
@@ -177,7 +179,8 @@ impl Segment {
     }
 }
 
-/// Whether the bit of a slot is set. (In a damaged file, a port's mark may not be a valid slot number.)
+/// Returns whether the bit of a slot is set. (In a damaged file, a port's mark may not be a valid slot
+/// number.)
 fn has_slot(slots: u64, slot: usize) -> bool {
     slot < MAX_PROCESSES && slots & 1 << slot != 0
 }

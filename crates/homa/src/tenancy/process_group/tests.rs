@@ -65,7 +65,7 @@ fn cutoffs(level: u32, version: u16) -> CutoffSet {
     CutoffSet { levels: [level; PRIORITIES], version, unsched_limit: None }
 }
 
-/// The program of a child.
+/// The main program of a child process.
 #[test]
 fn child() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -126,7 +126,7 @@ impl Process {
         Process { child, stdin, stdout }
     }
 
-    /// Returns the child's next message.
+    /// Returns the next line that the child writes.
     fn hear(&mut self) -> String {
         loop {
             let mut line = String::new();
@@ -158,7 +158,7 @@ impl Drop for Process {
 #[test]
 fn who_joins_a_living_host_has_its_incarnation_and_a_slot_of_its_own() {
     let dir = Dir::new();
-    // Ahead of the clock, so that the file stays.
+    // This time is ahead of the clock, so the file is kept.
     let now = in_an_hour();
     let open = |incarnation| Segment::open(&dir.file(), &initial(incarnation)).unwrap();
     let first = open(now);
@@ -205,7 +205,7 @@ fn the_last_process_removes_the_file() {
     assert!(dir.file().exists(), "the next incarnation is to be newer than this one");
 }
 
-/// Whatever the file contains, reading it neither panics nor overflows.
+/// Reading the file neither panics nor overflows, whatever it contains.
 #[test]
 fn a_damaged_file_ends_no_process() {
     let dir = Dir::new();
@@ -267,7 +267,7 @@ fn a_port_has_one_owner_whom_the_error_names() {
     assert_eq!(other.open_client().unwrap(), 32_771, "in turn");
 }
 
-/// HOST-8.
+/// HOST-8: exactly one process answers for ports that no process has.
 #[test]
 fn ports_nobody_has_are_the_leaders_business() {
     let dir = Dir::new();
@@ -388,7 +388,7 @@ fn a_segment_half_made_is_made_again() {
     let segment = dir.open();
     segment.bind(99).unwrap();
     segment.map.header.made.store(0, Relaxed);
-    // The state in which a founder that dies leaves it: nothing is unlocked in order.
+    // This is the state that a founder leaves if it dies: it unlocks nothing in an orderly way.
     let Segment { map, file, .. } = &segment;
     assert!(map.header.made.load(Relaxed) == 0 && lock::try_lock(file, lock::slot(0)).unwrap());
     lock::unlock(file, lock::slot(0));
@@ -430,7 +430,7 @@ fn a_host_too_many_gets_an_error() {
     assert_eq!(open().unwrap().slot, MAX_PROCESSES - 1);
 }
 
-/// A child shares the open file, and with it the locks, until it executes another program.
+/// A forked child shares the open file, and therefore the locks, until it executes another program.
 #[test]
 fn a_dropped_host_frees_its_slot_while_a_forked_child_has_its_file() {
     let dir = Dir::new();

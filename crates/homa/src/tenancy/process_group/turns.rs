@@ -1,6 +1,6 @@
-//! Points at which tests control the order of threads' accesses to the segment.
+//! Points at which tests can control the order in which threads access the segment.
 
-/// Does one access to shared memory. In a test that schedules threads, the thread waits here for its turn.
+/// Makes one access to shared memory. In a test that schedules threads, the thread waits here for its turn.
 #[cfg(not(test))]
 #[inline(always)]
 pub(super) fn turn<T>(access: impl FnOnce() -> T) -> T {
@@ -84,7 +84,7 @@ pub(super) mod schedule {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     }
 
-    /// Calls `round` for every possible order: `round` does one run with the choices that it is given.
+    /// Calls `round` once for every possible order. `round` makes one run with the choices that it is given.
     /// Returns the number of orders.
     pub(crate) fn every_order(mut round: impl FnMut(&mut dyn FnMut(&[usize]) -> usize)) -> u32 {
         // For each choice, the option taken and the number of options.
@@ -113,7 +113,7 @@ pub(super) mod schedule {
     pub(crate) fn random(seed: u64) -> impl FnMut(&[usize]) -> usize {
         let mut state = seed;
         move |waiting| {
-            // Knuth's linear congruential generator, whose high bits are good enough to shuffle with.
+            // Knuth's linear congruential generator, whose high bits are random enough for shuffling.
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) as usize % waiting.len()
         }

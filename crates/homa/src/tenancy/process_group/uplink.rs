@@ -1,27 +1,28 @@
-//! The uplink, shared by all processes: the time when it will have sent everything that it was given.
+//! The uplink, which all processes share: the time when it will have sent everything that it was given.
 //!
-//! The alternative, a count of the bytes that each process has sent, would need the times at which they were
-//! sent: bytes from a second ago are long gone. A single point in time needs neither those times nor any
-//! repair, since it passes by itself.
+//! The alternative, a count of the bytes that each process has sent, would also need the times at which they
+//! were sent: bytes sent a second ago no longer occupy the uplink. A single point in time needs neither those
+//! times nor any repair, since it passes by itself.
 //!
-//! Waiting processes publish who goes first when the uplink has room again: each writes the remaining bytes
-//! of its shortest message, and the time. A process that has only longer messages leaves the room to the
-//! others, but only while the uplink has something to send. No process therefore waits for a process that is
-//! dead or inactive, and old entries are ignored.
+//! Waiting processes publish what determines which of them sends first when the uplink has room again: each
+//! writes the remaining bytes of its shortest message, and the time. A process that has only longer messages
+//! leaves the room to the others, but only while the uplink has something to send. No process therefore waits
+//! for a process that is dead or inactive, and old entries are ignored.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::tenancy::sync::AtomicU64;
 
-/// No pacer lets a backlog grow this large. A larger value was written under another clock, or is not a time.
+/// A backlog larger than any that a pacer allows. A larger value was written according to another clock, or
+/// is not a time.
 const IMPLAUSIBLE_NS: u64 = 1_000_000_000;
 
-/// How long the entry of a waiting process stays valid. A live process refreshes it within this time, if only
-/// from its progress thread.
+/// How long the entry of a waiting process stays valid. A live process refreshes the entry within this time,
+/// at least from its progress thread.
 const FRESH_NS: u64 = 1_000_000;
 
-/// The time in a word of [`wait`] is in units of 2^10 ns and wraps to zero every 73 minutes. If an old word
-/// then seems fresh for a millisecond, it delays others by a few microseconds.
+/// The time in a word written by [`wait`] is in units of 2^10 ns and wraps to zero every 73 minutes. An old
+/// word may then seem fresh for a millisecond, but delays other processes only by a few microseconds.
 const STAMP_SHIFT: u32 = 10;
 
 fn stamp(now_ns: u64) -> u32 {
@@ -35,7 +36,7 @@ pub(super) fn wait(word: &AtomicU64, now_ns: u64, bytes: Option<u32>) {
 }
 
 /// Returns the remaining bytes, if the entry is fresh. Processor clocks may differ slightly, so an entry from
-/// the near future is fresh as well.
+/// the near future also counts as fresh.
 pub(super) fn waiting(word: &AtomicU64, now_ns: u64) -> Option<u32> {
     let word = word.load(Relaxed);
     let fresh = (FRESH_NS >> STAMP_SHIFT) as i32;
@@ -43,19 +44,19 @@ pub(super) fn waiting(word: &AtomicU64, now_ns: u64) -> Option<u32> {
     (word != 0 && (-fresh..=fresh).contains(&age)).then_some(word as u32)
 }
 
-/// Nanoseconds that the uplink needs to send everything that it has been given.
+/// Returns the number of nanoseconds that the uplink needs to send everything that it has been given.
 pub(super) fn backlog_ns(idle_at: &AtomicU64, now_ns: u64) -> u64 {
     let backlog = idle_at.load(Relaxed).saturating_sub(now_ns);
     if backlog > IMPLAUSIBLE_NS { 0 } else { backlog }
 }
 
-/// Adds packets that take the uplink `ns` nanoseconds to the backlog.
+/// Adds to the backlog packets that the uplink needs `ns` nanoseconds to send.
 pub(super) fn sent(idle_at: &AtomicU64, now_ns: u64, ns: u64) {
     let later = |at: u64| {
         let busy_until = if at.saturating_sub(now_ns) > IMPLAUSIBLE_NS { now_ns } else { at.max(now_ns) };
         Some(busy_until.saturating_add(ns))
     };
-    // The closure never refuses.
+    // The closure always returns a value, so the update cannot fail.
     let _ = idle_at.fetch_update(Relaxed, Relaxed, later);
 }
 
@@ -77,7 +78,7 @@ mod tests {
     #[test]
     fn the_entry_of_a_waiting_process_counts_for_a_while() {
         let word = AtomicU64::new(0);
-        // Also when the stamp wraps to zero.
+        // Also test times when the stamp wraps to zero.
         for now in [0, 5_000_000_000, (1 << 42) - 1_000] {
             assert_eq!(waiting(&word, now), None);
             wait(&word, now, Some(40_000));

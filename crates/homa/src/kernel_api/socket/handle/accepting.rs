@@ -1,4 +1,4 @@
-//! Whether a socket accepts requests.
+//! Sets whether a socket accepts requests.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ impl Socket {
     /// after this call. While a port does not accept requests, clients get the same answer as if no process
     /// had the port. A request that has begun to arrive is still received.
     ///
-    /// Processes that share an address remember when a process with a server port exits: its clients get an
-    /// error that the request may have run. For a client port this is not remembered: open calls to it end as
-    /// if no process had the port.
+    /// Processes that share an address remember when a process with a server port exits. Clients of that port
+    /// then get an error which says that the request may have run. For a client port this is not remembered:
+    /// open calls to such a port end as if no process had the port.
     ///
     /// # Errors
     /// The socket is closed, or it has a client port and its host has several endpoints: requests may reach
@@ -44,7 +44,8 @@ impl Socket {
         }
         let SocketShard { shared, index } = &self.members[0];
         let server = shared.lock().open_socket_server(*index)?;
-        // Requests are accepted only after this: receiving threads must know where the requests are.
+        // Requests must not be accepted before this, since receiving threads must know where the requests
+        // are.
         self.server.get_or_init(|| Server::at(Arc::clone(&self.endpoints), self.number, vec![server], None));
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Driving by a thread that will sleep where only the waker reaches it.
+//! Drives the network in a thread that is about to sleep in a place where only the waker can wake it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,22 +7,22 @@ use super::Socket;
 use crate::runtime::wait;
 
 impl Socket {
-    /// Drives the network in the calling thread, which will then sleep where only the
-    /// [waker](Socket::set_waker) reaches it: while packets come or go, and for as long after the last ones
-    /// as a waiting thread polls ([`HostConfig::poll`](crate::HostConfig::poll)). It ends earlier after
-    /// `longest`, when something may have arrived at a socket of the host, or when `stop` returns true.
+    /// Drives the network in the calling thread, which is about to sleep in a place where only the
+    /// [waker](Socket::set_waker) can wake it. Continues while packets are received or sent, and afterwards
+    /// for as long as a waiting thread polls ([`HostConfig::poll`](crate::HostConfig::poll)). Ends earlier
+    /// after `longest`, when something may have arrived at a socket of the host, or when `stop` returns true.
     /// `stop` is called under a lock of the host after each round, and must not use the host.
     ///
-    /// Returns whether the caller should check again whether it still has to sleep, and if so call this
-    /// again. If this returns false, no packets are expected at the moment, or another thread drives; a
-    /// caller that sleeps then calls [`attend`](Socket::attend). It is always false on a host of several
-    /// endpoints.
+    /// If this returns true, the caller should check whether it still has to sleep and, if so, call this
+    /// again. If this returns false, no packets are expected at the moment or another thread drives; a caller
+    /// that sleeps then must call [`attend`](Socket::attend) first. On a host with several endpoints, this
+    /// always returns false.
     pub fn drive_awhile(&self, longest: Duration, stop: impl FnMut() -> bool) -> bool {
         let [member] = self.members.as_slice() else { return false };
         wait::drive_awhile(&member.shared, member.shared.after(longest), stop)
     }
 
-    /// Whether the other socket belongs to the same host, so that driving one drives both.
+    /// Returns whether the other socket belongs to the same host, so that driving one drives both.
     #[must_use]
     pub fn shares_host(&self, other: &Socket) -> bool {
         Arc::ptr_eq(&self.endpoints, &other.endpoints)
@@ -44,7 +44,7 @@ mod tests {
     use crate::kernel_api::Arrival;
     use crate::types::address::ServerAddr;
 
-    /// Longer than any wait of these tests.
+    /// A timeout that is longer than any wait of these tests.
     const PATIENCE: Duration = Duration::from_secs(60);
 
     fn host(poll: Duration) -> Host {
@@ -75,7 +75,7 @@ mod tests {
             // From here on the client's thread leads, and no other thread drives its host.
             driven.recv().unwrap();
             rpc.reply("answer").unwrap();
-            // The host ends once the client has acknowledged the answer.
+            // Keep the host alive until the client has acknowledged the answer.
             (server, there)
         });
         client.start(to, Bytes::from_static(b"?"), 7, false).unwrap();
@@ -108,7 +108,7 @@ mod tests {
         };
         assert!(client.drive_awhile(PATIENCE, stop));
         assert_eq!(rounds, 1);
-        // Its lead is over, and another thread may take it.
+        // The client's thread no longer leads, so another thread may.
         assert!(client.drive_awhile(Duration::ZERO, || false));
     }
 
