@@ -102,6 +102,8 @@
 //!   handler runs.
 //! - **Messages of one sendmmsg are sent together**, like those of `reply_all` in the Rust API: short ones for
 //!   one peer share packets.
+//! - **A batch of recvmmsg ends where nothing has arrived**, if it need not wait (MSG_WAITFORONE): only its first
+//!   message drives the network. Otherwise batches grow until client and server wait for each other in turns.
 //! - **The UDP port is derived from the Homa port** (`hosts`), since the program specifies no UDP port. Over
 //!   UDP, each socket has its own host. The owner of the UDP port owns the Homa port, and the kernel frees
 //!   the port when the process dies. The library therefore needs no registry of its own (a file, or names in

@@ -45,13 +45,15 @@ pub(crate) struct RecvCall {
     pub(crate) signals: Option<signals::BlockedSignals>,
     /// The program's arguments, once checked.
     arguments: Option<(msghdr, RecvArgs)>,
+    /// Whether an earlier message of the same recvmmsg was received.
+    follows: bool,
 }
 
 impl RecvCall {
     /// Counts the thread among the socket's receivers until the call is dropped.
-    pub(crate) fn begin(socket: Arc<Socket>) -> RecvCall {
+    pub(crate) fn begin(socket: Arc<Socket>, follows: bool) -> RecvCall {
         socket.receivers.fetch_add(1, SeqCst);
-        RecvCall { socket, signals: None, arguments: None }
+        RecvCall { socket, signals: None, arguments: None, follows }
     }
 
     /// Blocks the thread's signals if the program has a handler. From then on the thread need not be
@@ -254,6 +256,9 @@ impl Socket {
             }
             let longest = self.starves().then_some(Duration::from_millis(POLL_INTERVAL_MS));
             let taken = match &receiving.signals {
+                // A batch is what has arrived with its first message. Driving for more would let the batches
+                // grow until both peers wait for each other in turns.
+                _ if !waits && receiving.follows => side.recv_while(None, || false),
                 _ if !waits => side.recv(Some(Duration::ZERO)),
                 None => {
                     let longest = longest.unwrap_or(Duration::from_millis(CANCEL_POLL_MS));

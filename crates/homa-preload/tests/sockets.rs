@@ -61,6 +61,22 @@ fn descriptors_are_readable_exactly_while_there_is_a_message() {
     }
 }
 
+/// Runs a client whose polling threads drive the network for a minute, rather than the progress thread.
+fn run_looks(what: &str, host: &str, looks: &Path, port: u16) {
+    let mut command = client(looks, what, host, port, &[]);
+    command.env("HOMA_POLL_USECS", "60000000");
+    run(command);
+}
+
+/// A batch used to grow for as long as messages arrived while it was received.
+#[test]
+fn a_batch_is_what_has_arrived() {
+    let Some((program, looks)) = program("program").zip(program("looks")) else { return };
+    let port = ports(1);
+    let _echo = echo(&program, FAMILIES[0], port, "1");
+    run_looks("batches", FAMILIES[0], &looks, port);
+}
+
 #[test]
 fn a_signal_ends_a_call_that_waits() {
     let Some((program, waits)) = program("program").zip(program("waits")) else { return };

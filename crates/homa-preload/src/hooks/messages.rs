@@ -38,7 +38,7 @@ pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: 
         // SAFETY: the caller meets the requirements of the libc function.
         return unsafe { real::recvmsg(fd, message, flags) };
     }
-    receive_in_turns(fd, message, flags)
+    receive_in_turns(fd, message, flags, false)
 }
 
 /// Implements sendmsg on a Homa socket. This is a cancellation point, except while earlier messages of a
@@ -55,12 +55,13 @@ fn send_in_turns(fd: c_int, message: *const msghdr, flags: c_int, place: PlaceIn
     })
 }
 
-/// Implements recvmsg on a Homa socket. This is a cancellation point.
-fn receive_in_turns(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+/// Implements recvmsg on a Homa socket. This is a cancellation point. `follows` tells that an earlier message
+/// of the same recvmmsg was received.
+fn receive_in_turns(fd: c_int, message: *mut msghdr, flags: c_int, follows: bool) -> ssize_t {
     turns::call(true, |call, interrupted| {
         let mut receiving = match call {
             Some(SleepingCall::RecvCall(receiving)) => receiving,
-            _ => RecvCall::begin(ProcessState::get().socket(fd)?),
+            _ => RecvCall::begin(ProcessState::get().socket(fd)?, follows),
         };
         let step = Socket::receive(&mut receiving, message, flags, interrupted);
         let step = receiving.socket.noting(step)?;
@@ -158,7 +159,7 @@ pub unsafe extern "C-unwind" fn recvmmsg(
             return -1;
         }
         let dontwait = if some && flags & libc::MSG_WAITFORONE != 0 { libc::MSG_DONTWAIT } else { 0 };
-        receive_in_turns(fd, message, flags | dontwait)
+        receive_in_turns(fd, message, flags | dontwait, some)
     });
     let Some(longest) = longest.filter(|_| done > 0) else { return done };
     let left = longest.saturating_sub(since.elapsed());
