@@ -10,24 +10,74 @@
 //! blocks no signal that has a handler. While it drives, the thread blocks the signals that have handlers,
 //! since it could not detect that a handler ran. Signals are delivered only during the program's sleep, which
 //! uses the mask of the program's call, so that they end the call with EINTR.
+//!
+//! For a message that the thread itself takes from the network, the descriptor need not become readable and
+//! unreadable again, which are two system calls: a poll of one Homa socket, which waits for messages only, is
+//! answered by the library. The descriptor then does not show the message ([`ReadinessFd::defer`]). Threads
+//! that are about to look at it settle that first (`hooks/polls`), and a thread that already sleeps is woken
+//! ([`SLEEPERS`]). A signal handler may look, too, but must not wait for the lock that settling takes: nothing
+//! is deferred in programs that have ever had a handler, nor for sockets in epoll sets.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_short};
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use homa::kernel_api;
+#[cfg(doc)]
+use homa::kernel_api::ReadinessFd;
 use libc::{nfds_t, pollfd, sigset_t};
 
 use crate::descriptor_table::{ProcessState, is_homa};
-use crate::ffi_border::answer;
+use crate::ffi_border::{answer, pthread_testcancel};
 use crate::memory;
-use crate::signals::HeldSignals;
-use crate::socket::POLL_INTERVAL_MS;
+use crate::signals::{self, HeldSignals};
+use crate::socket::{POLL_INTERVAL_MS, Socket};
 
 /// Number of rounds of driving between two checks of the program's other descriptors. A round that finds
 /// nothing takes about a microsecond, and so does such a check.
 const ROUNDS_BETWEEN_LOOKS: u32 = 16;
+
+/// The events that a message causes.
+const MESSAGE_EVENTS: c_short = libc::POLLIN | libc::POLLRDNORM;
+
+/// Number of threads that look at descriptors of Homa sockets in the kernel, in poll or select. A thread that
+/// ended in such a call is counted for ever, and nothing is deferred from then on.
+static SLEEPERS: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts the thread among those that look at descriptors, if there are Homa sockets among `fds`, and makes
+/// these descriptors show what was deferred. The caller must pass the result to [`end_look`]. In a signal
+/// handler, waits for no lock.
+pub(crate) fn begin_look(fds: impl Iterator<Item = c_int>) -> bool {
+    let mut counted = false;
+    answer(|| {
+        for fd in fds.filter(|fd| is_homa(*fd)) {
+            if !std::mem::replace(&mut counted, true) {
+                SLEEPERS.fetch_add(1, SeqCst);
+            }
+            settle(fd);
+        }
+        Ok(0)
+    });
+    counted
+}
+
+/// Ends a look that [`begin_look`] began.
+pub(crate) fn end_look(counted: bool) {
+    SLEEPERS.fetch_sub(usize::from(counted), SeqCst);
+}
+
+/// Makes a descriptor show what was deferred.
+pub(crate) fn settle(fd: c_int) {
+    // With a handler, nothing was deferred, and this may be the handler.
+    if !signals::ever_handled()
+        && let Some(state) = ProcessState::existing().filter(|state| state.is_mine())
+        && let Ok(socket) = state.socket(fd)
+    {
+        socket.signal.settle();
+    }
+}
 
 /// The descriptors that a thread waits for.
 #[derive(Clone, Copy)]
@@ -78,6 +128,35 @@ impl Polled {
         found.map(|socket| Driven { socket, others })
     }
 
+    /// Returns the only polled descriptor and its socket, if it is a Homa socket whose messages alone are waited for,
+    /// and changes to its descriptor may be deferred.
+    fn sole(self) -> Option<(Arc<Socket>, pollfd)> {
+        let Polled::Entries(entry, 1) = self else { return None };
+        let entry = memory::read(entry).ok().filter(|entry| is_homa(entry.fd))?;
+        // A vfork child shares the parent's memory.
+        let state = ProcessState::existing().filter(|state| state.is_mine())?;
+        let socket = state.socket(entry.fd).ok()?;
+        let messages_only = entry.events & !MESSAGE_EVENTS == 0 && entry.events != 0;
+        (messages_only && socket.may_defer()).then_some((socket, entry))
+    }
+
+    /// Returns the result of a poll that does not wait, if this library knows it.
+    #[inline(never)]
+    fn result(self) -> Option<c_int> {
+        let mut known = false;
+        let ready = answer(|| {
+            let Some((socket, mut entry)) = self.sole() else { return Ok(0) };
+            let ready = socket.signal.is_ready();
+            if let Polled::Entries(at, _) = self {
+                entry.revents = if ready { entry.events } else { 0 };
+                memory::write(at, entry)?;
+            }
+            known = true;
+            Ok(isize::from(ready))
+        });
+        known.then_some(ready as c_int)
+    }
+
     /// Returns whether a descriptor is ready. Does not consume its event. Uses the raw system call, since
     /// libc's function is a cancellation point.
     fn is_ready(self) -> bool {
@@ -109,15 +188,24 @@ fn turn(polled: Polled, longest: Option<Duration>, signals: &HeldSignals) -> boo
         let Some(state) = ProcessState::existing().filter(|state| state.is_mine()) else { return Ok(0) };
         let Some(driven) = polled.driven(state) else { return Ok(0) };
         let this_turn = signals.begin_turn();
+        let sole = polled.sole().filter(|_| !this_turn.is_over());
+        let deferral = sole.as_ref().map(|(socket, _)| socket.signal.defer());
         let mut rounds = 0_u32;
         let stop = || {
             rounds += 1;
             this_turn.is_over()
+                || sole.as_ref().is_some_and(|(socket, _)| socket.signal.is_owed())
                 || driven.others && rounds.is_multiple_of(ROUNDS_BETWEEN_LOOKS) && polled.is_ready()
         };
         let turn = Duration::from_millis(POLL_INTERVAL_MS);
         let longest = longest.map_or(turn, |longest| longest.min(turn));
         again = driven.socket.drive_awhile(longest, stop) && !this_turn.is_over();
+        drop(deferral);
+        if let Some((socket, _)) = sole
+            && (SLEEPERS.load(SeqCst) > 0 || !socket.may_defer())
+        {
+            socket.signal.settle();
+        }
         Ok(0)
     });
     again
@@ -134,6 +222,8 @@ pub(crate) fn wait_in_turns(
     attend: impl Fn(),
     wait: impl Fn(Option<Duration>, *const sigset_t) -> c_int,
 ) -> c_int {
+    // SAFETY: no frame on the stack has a destructor, up to the program's frames.
+    unsafe { pthread_testcancel() };
     let signals = if timeout == Some(Duration::ZERO) { None } else { HeldSignals::hold() };
     let Some(signals) = signals else {
         attend();
@@ -144,10 +234,11 @@ pub(crate) fn wait_in_turns(
     let admitted = if mask.is_null() { None } else { memory::read(mask).ok() };
     let since = Instant::now();
     let left = || timeout.map(|timeout| timeout.saturating_sub(since.elapsed()));
-    let mut result = wait(Some(Duration::ZERO), mask);
+    let look = || polled.result().unwrap_or_else(|| wait(Some(Duration::ZERO), mask));
+    let mut result = look();
     while result == 0 && left() != Some(Duration::ZERO) {
         if turn(polled, left(), &signals) && !signals.has_pending(admitted.as_ref()) {
-            result = wait(Some(Duration::ZERO), mask);
+            result = look();
             continue;
         }
         attend();

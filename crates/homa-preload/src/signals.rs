@@ -79,6 +79,11 @@ fn contains(set: &sigset_t, signal: c_int) -> bool {
     unsafe { libc::sigismember(set, signal) == 1 }
 }
 
+/// Returns whether any signal has ever had a handler.
+pub(crate) fn ever_handled() -> bool {
+    EVER_HANDLED.load(SeqCst) != 0
+}
+
 /// Returns the number of threads that drive in poll without blocking signals.
 pub(crate) fn unblocked_turns() -> usize {
     UNBLOCKED_TURNS.load(SeqCst)

@@ -18,6 +18,7 @@ use crate::hosts::{self, Hosts, TransportSocket};
 use crate::region::Region;
 use crate::send_room::Room;
 use crate::signal;
+use crate::signals;
 use crate::socket_name::SocketName;
 
 /// How often a thread checks for an event that does not wake it, in milliseconds.
@@ -110,6 +111,12 @@ impl Socket {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.get_ref().socket.attend(),
             Err(TryLockError::WouldBlock) => {}
         }
+    }
+
+    /// Returns whether changes to the program's descriptor may be [deferred](ReadinessFd::defer): it is in no
+    /// epoll set, where the kernel looks at it, and no signal handler can look at it.
+    pub(crate) fn may_defer(&self) -> bool {
+        !signals::ever_handled() && !self.in_epoll.load(SeqCst)
     }
 
     /// Stops recording the time trace.

@@ -68,6 +68,17 @@ fn run_looks(what: &str, host: &str, looks: &Path, port: u16) {
     run(command);
 }
 
+#[test]
+fn every_call_sees_a_message_that_poll_has_reported() {
+    let Some((program, looks)) = program("program").zip(program("looks")) else { return };
+    for host in FAMILIES {
+        let port = ports(1);
+        let _echo = echo(&program, host, port, "1");
+        run_looks("sees-all", host, &looks, port);
+        run_looks("sees-all-in-epoll", host, &looks, port);
+    }
+}
+
 /// A batch used to grow for as long as messages arrived while it was received.
 #[test]
 fn a_batch_is_what_has_arrived() {

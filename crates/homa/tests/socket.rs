@@ -489,6 +489,51 @@ fn what_is_muted_is_not_shown_and_shown_again_later() {
 }
 
 #[test]
+fn what_is_deferred_is_shown_when_somebody_asks_or_more_arrives() {
+    let (server_host, client_host) = (host(), host());
+    let server = Arc::new(server_host.socket(Some(9)).unwrap());
+    let client = client_host.socket(None).unwrap();
+    let signal = ReadinessFd::from_eventfd().unwrap();
+    signal.follow(&server);
+    let send =
+        || client.start(ServerAddr::new(server_host.local_addr(), 9), message(100, 0), 0, false).unwrap();
+    let take = || {
+        server.recv(Some(PATIENCE)).unwrap();
+        signal.message_taken();
+    };
+    let deferral = signal.defer();
+    send();
+    eventually("it is owed", || signal.is_owed());
+    assert!(signal.is_ready() && !is_shown(&signal));
+    drop(deferral);
+    assert!(!is_shown(&signal));
+    signal.settle();
+    assert!(signal.is_ready() && is_shown(&signal) && !signal.is_owed());
+    take();
+    assert!(!signal.is_ready() && !is_shown(&signal));
+
+    let deferral = signal.defer();
+    send();
+    send();
+    eventually("both are there", || signal.is_owed() && server.has_arrival());
+    drop(deferral);
+    take();
+    eventually("the second is there", || signal.is_ready());
+    take();
+    assert!(!signal.is_ready() && !signal.is_owed() && !is_shown(&signal));
+
+    let deferral = signal.defer();
+    send();
+    eventually("it is owed", || signal.is_owed());
+    drop(deferral);
+    send();
+    eventually("the next arrival shows both", || is_shown(&signal));
+    take();
+    take();
+    assert!(!signal.is_ready() && !is_shown(&signal));
+}
+
+#[test]
 fn one_thread_has_what_comes_to_any_endpoint_of_its_socket() {
     const CLIENTS: usize = 6;
     let server = config().endpoints(4).bind().unwrap();

@@ -8,15 +8,15 @@
 
 use std::ffi::c_int;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 
-use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
+use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 
 use crate::descriptor_table::{ProcessState, any, is_homa};
 use crate::ffi_border::answer;
 use crate::memory;
-use crate::polling::{Polled, wait_in_turns};
+use crate::polling::{self, Polled, wait_in_turns};
 use crate::real;
 use crate::socket::Socket;
 
@@ -108,8 +108,11 @@ fn poll_in_turns(fds: *mut pollfd, count: nfds_t, limit: Option<Duration>, mask:
     wait_in_turns(Polled::Entries(fds, count), limit, mask, attend, |limit, mask| {
         let limit = limit.map(timespec_of);
         let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
+        let counted = polling::begin_look(polled(fds, count));
         // SAFETY: the program meets the requirements of poll, and the limit outlives the call.
-        unsafe { real::ppoll(fds, count, limit, mask) }
+        let result = unsafe { real::ppoll(fds, count, limit, mask) };
+        polling::end_look(counted);
+        result
     })
 }
 
@@ -142,6 +145,47 @@ pub unsafe extern "C-unwind" fn ppoll(
     unsafe { real::ppoll(fds, count, timeout, mask) }
 }
 
+/// Returns whether `count` entries exceed this many bytes. libc's checked functions then end the program.
+fn overflows(count: nfds_t, bytes: size_t) -> bool {
+    bytes / size_of::<pollfd>() < count as size_t
+}
+
+/// # Safety
+/// Same as for the libc function of this name, which programs compiled with checks call instead of poll.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn __poll_chk(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: c_int,
+    bytes: size_t,
+) -> c_int {
+    if any() && !overflows(count, bytes) {
+        return poll_in_turns(fds, count, limit_of_ms(timeout), ptr::null());
+    }
+    // SAFETY: the caller meets the requirements of the libc function.
+    unsafe { real::__poll_chk(fds, count, timeout, bytes) }
+}
+
+/// # Safety
+/// Same as for the libc function of this name, which programs compiled with checks call instead of ppoll.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn __ppoll_chk(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+    bytes: size_t,
+) -> c_int {
+    if any()
+        && !overflows(count, bytes)
+        && let Some(limit) = limit_of(timeout)
+    {
+        return poll_in_turns(fds, count, limit, mask);
+    }
+    // SAFETY: the caller meets the requirements of the libc function.
+    unsafe { real::__ppoll_chk(fds, count, timeout, mask, bytes) }
+}
+
 /// # Safety
 /// Same as for the libc function of this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -152,11 +196,15 @@ pub unsafe extern "C-unwind" fn select(
     except: *mut fd_set,
     timeout: *mut timeval,
 ) -> c_int {
+    let mut counted = false;
     if any() {
         attend_to(selected(count, read));
+        counted = polling::begin_look(selected(count, read));
     }
     // SAFETY: the caller meets the requirements of the libc function.
-    unsafe { real::select(count, read, write, except, timeout) }
+    let result = unsafe { real::select(count, read, write, except, timeout) };
+    polling::end_look(counted);
+    result
 }
 
 /// # Safety
@@ -170,11 +218,15 @@ pub unsafe extern "C-unwind" fn pselect(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
+    let mut counted = false;
     if any() {
         attend_to(selected(count, read));
+        counted = polling::begin_look(selected(count, read));
     }
     // SAFETY: the caller meets the requirements of the libc function.
-    unsafe { real::pselect(count, read, write, except, timeout, mask) }
+    let result = unsafe { real::pselect(count, read, write, except, timeout, mask) };
+    polling::end_look(counted);
+    result
 }
 
 /// # Safety
@@ -201,11 +253,12 @@ fn note_in_epoll(fd: c_int, event: Option<epoll_event>) {
     if let Some(event) = event
         && let Ok(socket) = ProcessState::get().socket(fd)
     {
-        socket.in_epoll.store(true, Relaxed);
+        socket.in_epoll.store(true, SeqCst);
         IN_EPOLL.store(true, Relaxed);
         if event.events & libc::EPOLLET as u32 != 0 {
             socket.signal.notify_each_arrival();
         }
+        socket.signal.settle();
     }
 }
 

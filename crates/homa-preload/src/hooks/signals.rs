@@ -22,6 +22,7 @@ fn note_action(signal: c_int, action: sighandler_t, nests: bool) {
     let noted = signals::note_action(signal, action, nests);
     if noted.is_first {
         await_unblocked_turns();
+        settle_all();
     }
     if !noted.must_be_deferred || RECALLED.load(SeqCst) {
         return;
@@ -47,6 +48,16 @@ fn await_unblocked_turns() {
             return;
         }
         std::thread::sleep(BETWEEN_RECALLS);
+    }
+}
+
+/// Makes the descriptors show what was deferred before there was a handler, which may look at them.
+fn settle_all() {
+    if let Some(state) = ProcessState::existing().filter(|state| state.is_mine()) {
+        crate::ffi_border::answer(|| {
+            state.all().iter().for_each(|socket| socket.signal.settle());
+            Ok(0)
+        });
     }
 }
 

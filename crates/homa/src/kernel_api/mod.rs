@@ -12,6 +12,6 @@ mod socket_pair;
 
 pub use crate::payload::memory::{Lender, Lent, MessageMemory};
 pub use crate::runtime::socket_outcome::{CallInfo, Outcome, ReturnedReply};
-pub use readiness::ReadinessFd;
+pub use readiness::{Deferral, ReadinessFd};
 pub use socket::arrival::Arrival;
 pub use socket::handle::Socket;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Wake;
 
@@ -19,6 +19,9 @@ use crate::runtime::wake_fd::WakeFd;
 /// If a thread waits for a message in [`Socket::recv`], nothing is written to the descriptor for that
 /// message, so a program that never polls makes no system calls for it. A thread that is about to sleep on
 /// this descriptor alone must call [`Socket::attend`] first.
+///
+/// A thread that drives the network itself and polls nothing else need not read the descriptor either: see
+/// [`defer`](ReadinessFd::defer).
 pub struct ReadinessFd {
     fd: PolledFd,
     state: Mutex<ReadinessState>,
@@ -32,6 +35,22 @@ pub struct ReadinessFd {
     muted: AtomicBool,
     /// Whether the descriptor becomes readable again with each arrival, even if it already was.
     edges: AtomicBool,
+    /// Number of threads that have [deferred](ReadinessFd::defer) changes to readable.
+    deferring: AtomicUsize,
+    /// Whether the descriptor should be readable but is not, because that was deferred. Changes under the
+    /// lock.
+    owed: AtomicBool,
+}
+
+/// While it exists, a [`ReadinessFd`] does not become readable: see [`ReadinessFd::defer`].
+#[derive(Debug)]
+#[must_use]
+pub struct Deferral<'a>(&'a ReadinessFd);
+
+impl Drop for Deferral<'_> {
+    fn drop(&mut self) {
+        self.0.deferring.fetch_sub(1, SeqCst);
+    }
 }
 
 /// The descriptor that is polled.
@@ -99,6 +118,8 @@ impl ReadinessFd {
             forced: flag(),
             muted: flag(),
             edges: flag(),
+            deferring: AtomicUsize::new(0),
+            owed: flag(),
         })
     }
 
@@ -142,6 +163,46 @@ impl ReadinessFd {
         self.edges.store(true, Relaxed);
     }
 
+    /// Defers changes to readable, which are system calls, while the result exists: for a thread that drives
+    /// the network and then asks [`is_ready`](ReadinessFd::is_ready). The descriptor is then not readable
+    /// until the next arrival, or until [`settle`](ReadinessFd::settle) is called, even if the messages that
+    /// are there are not taken. Whoever looks at the descriptor itself must call `settle` first.
+    ///
+    /// If another thread is asleep on the descriptor, the caller must call `settle` after the deferral.
+    pub fn defer(&self) -> Deferral<'_> {
+        self.deferring.fetch_add(1, SeqCst);
+        Deferral(self)
+    }
+
+    /// Returns whether the descriptor is readable, or would be without [`defer`](ReadinessFd::defer).
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.lock().shown || self.owed.load(SeqCst)
+    }
+
+    /// Returns whether the descriptor should be readable and is not, because that was deferred. Takes no lock;
+    /// the answer may be out of date.
+    #[must_use]
+    pub fn is_owed(&self) -> bool {
+        self.owed.load(SeqCst)
+    }
+
+    /// Makes the descriptor readable if that was [deferred](ReadinessFd::defer). Waits for a thread that is
+    /// just deferring it.
+    pub fn settle(&self) {
+        let mut state = self.lock();
+        if self.owed.load(SeqCst) {
+            self.show(&mut state, true);
+        }
+    }
+
+    /// Changes the descriptor.
+    fn show(&self, state: &mut ReadinessState, ready: bool) {
+        self.fd.set_readable(ready);
+        state.shown = ready;
+        self.owed.store(false, SeqCst);
+    }
+
     /// Must be called each time after a message was taken from the socket: the descriptor may have been
     /// readable because of that message.
     pub fn message_taken(&self) {
@@ -158,10 +219,16 @@ impl ReadinessFd {
         self.up.store(true, Relaxed);
         let has_arrival = || socket.as_ref().is_some_and(|socket| socket.has_arrival());
         let ready = self.forced.load(Relaxed) || !self.muted.load(Relaxed) && has_arrival();
-        if ready != state.shown {
-            self.fd.set_readable(ready);
-            state.shown = ready;
-        } else if arrived && ready && self.edges.load(Relaxed) {
+        let edges = self.edges.load(Relaxed);
+        // What is owed stays owed if only messages were taken since: who looks at the descriptor settles it.
+        let stays_owed = !arrived && self.owed.load(SeqCst);
+        if ready && !state.shown && !edges && (stays_owed || self.deferring.load(SeqCst) > 0) {
+            self.owed.store(true, SeqCst);
+        } else if ready != state.shown {
+            self.show(&mut state, ready);
+        } else if !ready {
+            self.owed.store(false, SeqCst);
+        } else if arrived && edges {
             self.fd.renew();
         }
         // If a thread took a message since the check, it found `up` set and waits for the lock to check
