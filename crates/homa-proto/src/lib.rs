@@ -76,6 +76,8 @@
 //! | receiving | `message_in`, `gaps`: which bytes have arrived | `receive`: effect of each packet type |
 //! | | `receive_coalescing`: which packets only add bytes | `receive_coalescing` |
 //! | grants | `grant`: which messages receive grants, and for how many bytes | `grant` |
+//! | | `grant/peer_queues`, `grant/places`: the order of messages and of peers; `grant/oldest`: the share of the oldest message | |
+//! | | `grant/granted_bytes`: shares of peers and prefixes; `grant/decision`: how far one grant reaches | |
 //! | priorities | `priority`: cutoffs for unscheduled bytes, ranks for scheduled ones | `control`: CUTOFFS |
 //! | order | `srpt`: by bytes left; `lists`: by slot | |
 //! | loss | `wait`: how long an RPC has waited for its peer; `retransmit`: ranges to retransmit | `resend`: when to send RESEND, and how to answer one |

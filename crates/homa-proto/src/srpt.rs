@@ -125,9 +125,10 @@ impl<const SUB: u32> SrptQueue<SUB> {
         (self.first != NONE).then_some(self.first)
     }
 
-    /// Returns the bucket of the smallest key. Also usable as a key for ordering queues.
-    pub(crate) fn first_bucket(&self) -> Option<u32> {
-        (self.first_bucket != NONE).then_some(self.first_bucket)
+    /// Returns the smallest key, rounded down to the start of its bucket. Also usable as a key for ordering
+    /// queues.
+    pub(crate) fn first_key(&self) -> Option<u32> {
+        (self.first_bucket != NONE).then(|| bucket_start(self.first_bucket, SUB))
     }
 
     /// Returns the node after `node` in the order of keys.

@@ -95,7 +95,7 @@ impl Endpoint {
             && self.sending.retransmits.len() == 0
             && self.sending.control.is_empty()
             && self.receiving.grants.is_empty()
-            && self.receiving.grants.total_incoming == 0
+            && self.receiving.grants.granted.total() == 0
             && self.receiving.unscheduled_loss.is_empty()
             && (self.sending.outgoing_bytes, self.receiving.incoming_bytes) == (0, 0)
             && self.tables.ids.is_empty()

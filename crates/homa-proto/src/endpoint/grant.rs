@@ -14,13 +14,13 @@ impl Endpoint {
     /// Returns the bytes granted and not yet received, including unscheduled bytes, summed over all incoming
     /// messages. Grants to proven peers raise the sum to at most `max_incoming` (GRANT-5).
     pub fn granted_bytes(&self) -> u64 {
-        self.receiving.grants.total_incoming
+        self.receiving.grants.granted.total()
     }
 
     /// Returns the part of [`granted_bytes`](Endpoint::granted_bytes) that counts against `max_incoming` in
     /// grants to proven peers (LIMIT-10).
     pub fn counted_bytes(&self) -> u64 {
-        self.receiving.grants.counted(self.receiving.grants.budget())
+        self.receiving.grants.granted.counted(self.receiving.grants.budget())
     }
 
     /// Returns whether any incoming message has ungranted bytes.
@@ -70,7 +70,7 @@ impl Endpoint {
             return;
         }
         let most = self.grant_budget();
-        if self.receiving.grants.counted(most) >= most {
+        if self.receiving.grants.granted.counted(most) >= most {
             // The budget is used up, as it is after most packets at a busy receiver.
             self.send_fifo_grant(now);
             return;
@@ -83,7 +83,7 @@ impl Endpoint {
         for (rank, &slot) in active.iter().enumerate() {
             let incoming = &self.rpcs[slot as usize].incoming;
             let peer = self.rpcs[slot as usize].peer;
-            let counted = self.receiving.grants.counted_for(incoming, peer, most);
+            let counted = self.receiving.grants.granted.counted_for(incoming, peer, most);
             let budget = most.saturating_sub(counted);
             let (received, granted, length) = (incoming.received, incoming.granted, incoming.length);
             // GRANT-8: an increment above the budget would never be available.
@@ -93,7 +93,7 @@ impl Endpoint {
             if let Some(end) = next_grant(received, granted, length, room) {
                 let priority = priority::scheduled(rank, active.len(), self.config.max_sched_prio);
                 self.grant(now, slot, end, priority);
-                self.receiving.grants.earn_fifo(end - granted, self.config.grant_fifo_fraction);
+                self.receiving.grants.oldest.earn(end - granted, self.config.grant_fifo_fraction);
             }
         }
         self.receiving.active = active;
@@ -103,10 +103,10 @@ impl Endpoint {
     /// GRANT-9: grants the oldest message its share, at the highest priority of any grant (GRANT-10).
     fn send_fifo_grant(&mut self, now: Time) {
         let increment = self.config.fifo_grant_increment;
-        let Some(slot) = self.receiving.grants.fifo_due(increment) else { return };
+        let Some(slot) = self.receiving.grants.oldest.due(increment) else { return };
         let rpc = &self.rpcs[slot as usize];
         let Some(end) = next_fifo_grant(&rpc.incoming, increment, self.max_payload(rpc.peer)) else { return };
-        self.receiving.grants.spend_fifo(end - rpc.incoming.granted, self.config.grant_fifo_fraction);
+        self.receiving.grants.oldest.spend(end - rpc.incoming.granted, self.config.grant_fifo_fraction);
         self.stats.fifo_grants += 1;
         let highest = self.config.num_priorities.saturating_sub(2).max(self.config.max_sched_prio);
         self.grant(now, slot, end, highest);
@@ -119,7 +119,7 @@ impl Endpoint {
         let bytes = end - rpc.incoming.granted;
         rpc.incoming.granted = end;
         let outstanding = rpc.incoming.outstanding();
-        self.receiving.grants.recount(&mut rpc.incoming, rpc.peer, outstanding);
+        self.receiving.grants.granted.recount(&mut rpc.incoming, rpc.peer, outstanding);
         let (peer, ungranted, id) = (rpc.peer, rpc.incoming.ungranted(), rpc.id);
         self.receiving.grants.spend_turn(peer, bytes);
         self.receiving.grants.update(slot, peer, ungranted);

@@ -500,7 +500,7 @@ impl Endpoint {
         let outstanding = incoming.outstanding();
         if incoming.received >= incoming.stalled_until {
             incoming.stalled_until = 0;
-            self.receiving.grants.recount(incoming, rpc.peer, outstanding);
+            self.receiving.grants.granted.recount(incoming, rpc.peer, outstanding);
         }
         let (complete, ungranted, peer) = (incoming.is_complete(), incoming.ungranted(), rpc.peer);
         if outstanding == 0 {

@@ -112,7 +112,7 @@ impl Endpoint {
     fn check_progress(&mut self, slot: u32) {
         let rpc = &mut self.rpcs[slot as usize];
         if rpc.incoming.expects_bytes() && rpc.incoming.stalls() {
-            self.receiving.grants.recount(&mut rpc.incoming, rpc.peer, 0);
+            self.receiving.grants.granted.recount(&mut rpc.incoming, rpc.peer, 0);
             self.receiving.grants.remove(slot, rpc.peer);
             self.receiving.grants.dirty = true;
             // Other messages must no longer wait for bytes of this one.
@@ -198,7 +198,7 @@ impl Endpoint {
         rpc.wait.count_try(now);
         rpc.wait.resend_sent |= !reopens;
         // GRANT-11: the grants of a silent sender go to other senders until the silent one sends again.
-        self.receiving.grants.recount(&mut rpc.incoming, rpc.peer, 0);
+        self.receiving.grants.granted.recount(&mut rpc.incoming, rpc.peer, 0);
         self.receiving.grants.dirty = true;
         let due = self.resend_due(slot);
         self.waits.timers.arm(slot, due);

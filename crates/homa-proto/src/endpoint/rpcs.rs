@@ -69,7 +69,7 @@ impl Endpoint {
         let rpc = &mut self.rpcs[slot as usize];
         self.tables.port_rpcs.remove(rpc.port, slot);
         self.receiving.grants.remove(slot, rpc.peer);
-        self.receiving.grants.recount(&mut rpc.incoming, rpc.peer, 0);
+        self.receiving.grants.granted.recount(&mut rpc.incoming, rpc.peer, 0);
         self.receiving.grants.dirty = true;
         let charged = charge(rpc.incoming.length);
         if let Some(prefix) = rpc.incoming.prefix {

@@ -30,7 +30,7 @@ impl Endpoint {
     pub(super) fn mark_unscheduled_lost(&mut self, slot: u32) {
         self.set_unscheduled_state(slot, UnscheduledState::Lost);
         let rpc = &mut self.rpcs[slot as usize];
-        self.receiving.grants.recount(&mut rpc.incoming, rpc.peer, 0);
+        self.receiving.grants.granted.recount(&mut rpc.incoming, rpc.peer, 0);
         self.receiving.grants.dirty = true;
         self.stats.unscheduled_lost += 1;
     }
@@ -41,7 +41,7 @@ impl Endpoint {
         let most = u64::from(self.config.max_incoming) + u64::from(self.config.fifo_grant_increment);
         self.receiving.unscheduled_loss.watch(
             now,
-            self.receiving.grants.total_incoming,
+            self.receiving.grants.granted.total(),
             most,
             self.config.incast_quiet_ns,
         );
@@ -71,7 +71,7 @@ impl Endpoint {
         for _ in 0..self.config.reap_limit {
             let Some(slot) = self.receiving.unscheduled_loss.first_lost() else { return true };
             let outstanding = self.rpcs[slot as usize].incoming.outstanding();
-            let total = self.receiving.grants.total_incoming;
+            let total = self.receiving.grants.granted.total();
             if total > 0 && total + u64::from(outstanding) > budget {
                 // Arriving bytes make room for requesting this message's lost bytes, unless grants take that
                 // room. Only shorter messages may therefore receive grants.
@@ -81,7 +81,7 @@ impl Endpoint {
             let rpc = &mut self.rpcs[slot as usize];
             let outstanding = rpc.incoming.outstanding();
             rpc.incoming.fresh = true;
-            self.receiving.grants.recount(&mut rpc.incoming, rpc.peer, outstanding);
+            self.receiving.grants.granted.recount(&mut rpc.incoming, rpc.peer, outstanding);
             self.request_missing(slot, self.config.max_sched_prio);
             self.rpcs[slot as usize].wait.quiet_since = now;
             self.await_peer(now, slot);
