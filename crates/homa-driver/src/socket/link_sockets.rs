@@ -105,7 +105,7 @@ impl LinkSockets {
         if self.stamp_sent {
             socket.stamp_sent();
         }
-        if main.shared_reports.is_some() {
+        if main.shares_reports() {
             socket.share_reports();
         }
         self.all.push(LinkSocket { link, socket, stall: StallDetector::default() });

@@ -15,6 +15,7 @@ mod links;
 pub(crate) mod option;
 mod path_mtu;
 mod recent;
+mod reports;
 mod rx;
 mod sent_times;
 mod stall;
@@ -23,7 +24,6 @@ mod tx;
 mod watch;
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -33,8 +33,8 @@ use homa_bpf::classic::{self, DROP_ALL, Purpose};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::burst::RxBurst;
-use crate::carrier::{Carrier, LINUX_UDP_PORT, PROTOCOL_HOMA};
-use crate::driver::{BufferSizes, DriverStats, SentPacket, TxPacket, UnreachableReport, UnreachableTarget};
+use crate::carrier::{Carrier, PROTOCOL_HOMA};
+use crate::driver::{BufferSizes, DriverStats, SentPacket, TxPacket, UnreachableReport};
 use address::AddressFamily;
 pub use error::BindError;
 use error::SOCKET_STEP;
@@ -43,17 +43,13 @@ pub(crate) use error_queue::{Cause, NetworkError, QuotedHeader};
 pub(crate) use linked::LinkedSocket;
 pub(crate) use option::set as set_option;
 use path_mtu::PathMtus;
-use recent::RecentIds;
+use reports::NetworkReports;
 use rx::{ReceiveResult, RxRing};
 pub(crate) use sent_times::SentTimes;
 pub use tx::MAX_SEGMENTED_BYTES;
 use tx::TxRing;
 pub(crate) use tx::run_length;
 pub(crate) use watch::watch_all;
-
-/// Maximum number of unreachable-peer reports queued for [`PacketSocket::poll_unreachable`]; beyond it the
-/// oldest are dropped.
-const UNREACHABLE_MAX: usize = 64;
 
 /// Maximum number of errors that one call handles; the rest wait for the next call. The kernel returns
 /// network reports about earlier packets as errors of any later call, and a flood of reports must not hold up
@@ -112,16 +108,8 @@ pub(crate) struct PacketSocket {
     tx: TxRing,
     rx: RxRing,
     paths: RefCell<PathMtus>,
-    /// IDs of recent RPCs, whose packets a network report may quote.
-    recent: RecentIds,
-    unreachable: VecDeque<UnreachableReport>,
-    /// Network reports that other processes may also need; `None` unless processes share the socket.
-    shared_reports: Option<VecDeque<NetworkError>>,
+    reports: NetworkReports,
     sent_times: SentTimes,
-    /// The SO_TIMESTAMPING flags for received packets.
-    receive_times: libc::c_uint,
-    /// The socket's last reported drop count, modulo 2^32.
-    queue_drops: u32,
     link_mbps: Option<u32>,
     buffers: BufferSizes,
     stats: DriverStats,
@@ -185,12 +173,8 @@ impl PacketSocket {
             tx: TxRing::new(carrier, family, config.max_segmented_bytes),
             rx: RxRing::new(carrier == Carrier::Ip && family == AddressFamily::V4),
             paths: RefCell::new(PathMtus::new(carrier, local.ip())),
-            recent: RecentIds::new(),
-            unreachable: VecDeque::new(),
-            shared_reports: None,
+            reports: NetworkReports::new(carrier, local.port()),
             sent_times: SentTimes::default(),
-            receive_times: 0,
-            queue_drops: 0,
             link_mbps: link::link_mbps(local.ip()),
             buffers,
             stats: DriverStats::default(),
@@ -234,7 +218,7 @@ impl PacketSocket {
     }
 
     pub(crate) fn poll_unreachable(&mut self) -> Option<UnreachableReport> {
-        self.unreachable.pop_front()
+        self.reports.poll_unreachable()
     }
 
     pub(crate) fn link_mbps(&self) -> Option<u32> {
@@ -287,7 +271,7 @@ impl PacketSocket {
                 }
                 Ok(Some(sent)) => {
                     self.sent_times.sent(left, &self.tx.message_packets()[..sent.messages]);
-                    self.recent.note(&left[..sent.packets]);
+                    self.reports.note_sent(&left[..sent.packets]);
                     self.stats.packets_out += sent.packets as u64;
                     self.stats.bytes_out +=
                         left[..sent.packets].iter().map(|packet| packet.len() as u64).sum::<u64>();
@@ -321,14 +305,7 @@ impl PacketSocket {
     /// Implements [`Driver::stamp_received`](crate::Driver::stamp_received). Must be called before
     /// [`PacketSocket::stamp_sent`].
     pub(crate) fn stamp_received(&mut self) -> bool {
-        let flags = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
-        let set =
-            option::set(self.socket.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPING, flags as libc::c_int);
-        if set.is_ok() {
-            self.receive_times = flags;
-            self.rx.expect_times();
-        }
-        set.is_ok()
+        self.rx.enable_times(self.socket.as_fd()).is_ok()
     }
 
     /// Implements [`Driver::tell_priorities`](crate::Driver::tell_priorities).
@@ -345,7 +322,7 @@ impl PacketSocket {
 
     /// Implements [`Driver::stamp_sent`](crate::Driver::stamp_sent).
     pub(crate) fn stamp_sent(&mut self) -> bool {
-        self.sent_times.enable(self.socket.as_fd(), self.receive_times).is_ok()
+        self.sent_times.enable(self.socket.as_fd(), self.rx.timestamping()).is_ok()
     }
 
     /// Implements [`Driver::poll_sent`](crate::Driver::poll_sent).
@@ -387,10 +364,7 @@ impl PacketSocket {
                     self.stats.bytes_in += received.bytes;
                     self.stats.truncated += received.truncated;
                     self.stats.undivided += received.undivided;
-                    if let Some(drops) = received.queue_drops {
-                        self.stats.queue_drops += u64::from(drops.wrapping_sub(self.queue_drops));
-                        self.queue_drops = drops;
-                    }
+                    self.stats.queue_drops += received.queue_drops;
                     if burst.is_empty() {
                         // The call received only datagrams that are not packets.
                         burst.note_more();
@@ -428,10 +402,8 @@ impl PacketSocket {
                 Some(Report::Error(error)) => error,
             };
             self.note_report(&error);
-            if let Some(reports) = self.shared_reports.as_mut().filter(|_| !error.local)
-                && reports.len() < UNREACHABLE_MAX
-            {
-                reports.push_back(error);
+            if !error.local {
+                self.reports.keep_shared(error);
             }
         }
         self.stats.network_errors - before
@@ -440,64 +412,36 @@ impl PacketSocket {
     /// Handles a network report, either of this socket or handed over by another process that shares it.
     pub(crate) fn note_report(&mut self, error: &NetworkError) {
         match error.cause {
-            Cause::PortUnreachable | Cause::ProtocolUnreachable => self.note_unreachable(error),
+            Cause::PortUnreachable | Cause::ProtocolUnreachable => self.reports.note_unreachable(error),
             Cause::TooBig { .. } if error.local => self.paths.get_mut().refused(error.to, None),
-            Cause::TooBig { mtu } => self.note_narrow(error, mtu),
-            Cause::Other => (),
+            // A router's report that packets are too long for its next link. The kernel believes such a report
+            // even if it is forged.
+            Cause::TooBig { mtu } if self.reports.quotes_recent(error) => {
+                self.paths.get_mut().narrow(error.to, mtu);
+            }
+            Cause::TooBig { .. } | Cause::Other => (),
         }
         self.stats.network_errors += u64::from(!error.local);
     }
 
     /// From now on, keeps network reports for [`PacketSocket::take_shared_report`].
     pub(crate) fn share_reports(&mut self) {
-        self.shared_reports.get_or_insert_default();
+        self.reports.share();
+    }
+
+    /// Whether network reports are kept for [`PacketSocket::take_shared_report`].
+    fn shares_reports(&self) -> bool {
+        self.reports.are_shared()
     }
 
     /// Returns the oldest shared report that has not been returned yet.
     pub(crate) fn take_shared_report(&mut self) -> Option<NetworkError> {
-        self.shared_reports.as_mut()?.pop_front()
-    }
-
-    /// Handles a router's report that packets are too long for its next link. Any host can forge such a
-    /// report, and the kernel believes it; but only a host that has seen one of our packets can quote it.
-    fn note_narrow(&mut self, error: &NetworkError, mtu: usize) {
-        if error.quoted.port_and_id().1.is_some_and(|id| self.recent.contains(id)) {
-            self.paths.get_mut().narrow(error.to, mtu);
-        }
+        self.reports.take_shared()
     }
 
     /// Records packets that were sent other than through this socket.
     pub(crate) fn note_sent(&mut self, packets: &[TxPacket<'_>]) {
-        self.recent.note(packets);
-    }
-
-    fn note_unreachable(&mut self, error: &NetworkError) {
-        let target = match (self.carrier, error.cause, error.quoted.port_and_id()) {
-            // WIRE-30: at Linux Homa's UDP port, the report concerns the Homa port that it quotes, whether
-            // the peer's host lacks that port or does not support the UDP encapsulation.
-            (Carrier::Udp, Cause::PortUnreachable, (port, sender_id))
-                if self.local.port() == LINUX_UDP_PORT && error.to.port() == LINUX_UDP_PORT =>
-            {
-                let Some(port) = port else { return };
-                UnreachableTarget::Port { port, sender_id }
-            }
-            (Carrier::Udp, Cause::PortUnreachable, (_, sender_id)) => UnreachableTarget::Peer { sender_id },
-            (Carrier::Udp, ..) => return,
-            (Carrier::Ip, Cause::PortUnreachable, (Some(port), sender_id)) => {
-                UnreachableTarget::Port { port, sender_id }
-            }
-            // A report that quotes no port is useless.
-            (Carrier::Ip, Cause::PortUnreachable, _) => return,
-            (Carrier::Ip, _, (_, sender_id)) => UnreachableTarget::Protocol { sender_id },
-        };
-        let report = UnreachableReport { peer: error.to, target };
-        if self.unreachable.contains(&report) {
-            return;
-        }
-        if self.unreachable.len() == UNREACHABLE_MAX {
-            self.unreachable.pop_front();
-        }
-        self.unreachable.push_back(report);
+        self.reports.note_sent(packets);
     }
 
     /// Counts a packet that the kernel refused because of the packet itself.

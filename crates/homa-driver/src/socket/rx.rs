@@ -8,6 +8,7 @@ use super::address::RawAddress;
 use super::call;
 use super::control::{Control, software_time_ns};
 use super::gro::{self, GroLayout};
+use super::option;
 use crate::burst::{BURST_PACKETS, PACKET_BUFFER_BYTES, RxBurst};
 use crate::driver::IN_PLACE_HEADER_BYTES;
 use crate::l2::interface;
@@ -26,7 +27,12 @@ pub(crate) struct RxRing {
     ip_header: bool,
     /// Whether the kernel reports receive times.
     timed: bool,
+    /// The socket's last reported drop count, modulo 2^32.
+    queue_drops: u32,
 }
+
+/// The SO_TIMESTAMPING flags for receive times.
+const TIMESTAMPING: libc::c_uint = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
 
 // SAFETY: the raw pointers inside point into the boxes of this structure or to a burst, or are stale. They
 // are used only by the receiving methods, which have exclusive access and set them first.
@@ -40,8 +46,8 @@ pub(crate) struct ReceiveResult {
     pub(crate) truncated: u64,
     /// Number of merged packets that could not be split.
     pub(crate) undivided: u64,
-    /// Total number of packets that the socket has dropped for lack of room (modulo 2^32), if reported.
-    pub(crate) queue_drops: Option<u32>,
+    /// Packets that the socket has dropped for lack of room, since the kernel last reported them.
+    pub(crate) queue_drops: u64,
 }
 
 /// The kernel's metadata for a datagram.
@@ -156,6 +162,7 @@ impl RxRing {
             streak: BatchPredictor::default(),
             ip_header,
             timed: false,
+            queue_drops: 0,
         }
     }
 
@@ -272,9 +279,16 @@ impl RxRing {
         Ok((received, 0))
     }
 
-    /// Enables receive times of packets. Called for a socket that reports times.
-    pub(crate) fn expect_times(&mut self) {
+    /// Enables receive times on the socket. From then on, packets have them.
+    pub(crate) fn enable_times(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        option::set(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, TIMESTAMPING as libc::c_int)?;
         self.timed = true;
+        Ok(())
+    }
+
+    /// The SO_TIMESTAMPING flags that this ring has set on the socket.
+    pub(crate) fn timestamping(&self) -> libc::c_uint {
+        if self.timed { TIMESTAMPING } else { 0 }
     }
 
     /// Records the metadata of the packets from this index on.
@@ -288,7 +302,7 @@ impl RxRing {
     }
 
     /// Reads the kernel's metadata for datagram `i`.
-    fn read_controls(&self, i: usize, received: &mut ReceiveResult) -> AncillaryData {
+    fn read_controls(&mut self, i: usize, received: &mut ReceiveResult) -> AncillaryData {
         let message = &self.messages[i];
         let mut said =
             AncillaryData { segment: message.msg_len as usize, time_ns: 0, dscp_byte: None, device: None };
@@ -310,7 +324,9 @@ impl RxRing {
             let Some(Ok(number)) = data.get(..4).map(<[u8; 4]>::try_from) else { continue };
             match (level, kind) {
                 (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => {
-                    received.queue_drops = Some(u32::from_ne_bytes(number))
+                    let drops = u32::from_ne_bytes(number);
+                    received.queue_drops += u64::from(drops.wrapping_sub(self.queue_drops));
+                    self.queue_drops = drops;
                 }
                 (libc::SOL_UDP, libc::UDP_GRO) => said.segment = i32::from_ne_bytes(number).max(1) as usize,
                 (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
