@@ -167,6 +167,7 @@ mod polling;
 mod process;
 mod real;
 mod receive;
+mod receivers;
 mod region;
 mod send;
 mod send_room;

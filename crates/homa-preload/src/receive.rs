@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ pub(crate) struct RecvCall {
 impl RecvCall {
     /// Counts the thread among the socket's receivers until the call is dropped.
     pub(crate) fn begin(socket: Arc<Socket>, follows: bool) -> RecvCall {
-        socket.receivers.fetch_add(1, SeqCst);
+        socket.receivers.enter();
         RecvCall { socket, signals: None, arguments: None, follows }
     }
 
@@ -61,7 +61,9 @@ impl RecvCall {
     fn block_signals(&mut self) {
         if self.signals.is_none() {
             self.signals = signals::BlockedSignals::if_handled();
-            self.socket.holding.fetch_add(usize::from(self.signals.is_some()), SeqCst);
+            if self.signals.is_some() {
+                self.socket.receivers.block_signals();
+            }
         }
     }
 }
@@ -73,7 +75,9 @@ fn nap(fd: c_int, timeout: Option<Duration>) -> TurnError {
 
 impl Drop for RecvCall {
     fn drop(&mut self) {
-        self.socket.holding.fetch_sub(usize::from(self.signals.is_some()), SeqCst);
+        if self.signals.is_some() {
+            self.socket.receivers.unblock_signals();
+        }
         self.socket.end_receiving();
     }
 }
@@ -88,7 +92,7 @@ impl Socket {
     /// Wakes the receiving threads so that they check again whether the program handles signals. Returns
     /// whether some of them may not have checked yet.
     pub(crate) fn recall(&self) -> bool {
-        let unaware = self.receivers.load(SeqCst) > self.holding.load(SeqCst);
+        let unaware = self.receivers.any_takes_signals();
         if unaware {
             self.wake_receivers();
         }
@@ -97,7 +101,7 @@ impl Socket {
 
     /// Wakes the receiving threads so that they look for held messages again, and choose again how to wait.
     fn wake_receivers(&self) {
-        self.recalls.fetch_add(1, SeqCst);
+        self.receivers.recall();
         self.side().recall();
     }
 
@@ -240,8 +244,8 @@ impl Socket {
         message: &mut Option<PendingMessage>,
     ) -> Result<MessageLocation, TurnError> {
         loop {
-            let recalls = self.recalls.load(SeqCst);
-            let wanted = || self.recalls.load(SeqCst) == recalls;
+            let recalls = self.receivers.recalls();
+            let wanted = || self.receivers.recalls() == recalls;
             if let Some(found) = self.take_held(message, |held| !held.private) {
                 self.signal.message_taken();
                 return Ok(found);
@@ -297,8 +301,8 @@ impl Socket {
         message: &mut Option<PendingMessage>,
     ) -> Result<MessageLocation, TurnError> {
         loop {
-            let recalls = self.recalls.load(SeqCst);
-            let wanted = || self.recalls.load(SeqCst) == recalls;
+            let recalls = self.receivers.recalls();
+            let wanted = || self.receivers.recalls() == recalls;
             if waits {
                 receiving.block_signals();
             }

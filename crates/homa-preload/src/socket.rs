@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::c_int;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, TryLockError};
 
 use homa::error::HostError;
@@ -15,6 +15,7 @@ use crate::abi::FIRST_CLIENT_PORT;
 use crate::delivery_queue::{DeliveryQueue, QueueGuard};
 use crate::ffi_border::Refusal;
 use crate::hosts::{self, Hosts, TransportSocket};
+use crate::receivers::Receivers;
 use crate::region::Region;
 use crate::send_room::Room;
 use crate::signal;
@@ -33,14 +34,7 @@ pub(crate) struct Socket {
     pub(crate) in_epoll: AtomicBool,
     /// Whether requests are accepted.
     pub(crate) serves: AtomicBool,
-    /// Whether the program has closed its last descriptor.
-    closed: AtomicBool,
-    /// Number of threads in a receive call.
-    pub(crate) receivers: AtomicUsize,
-    /// Number of times that the receiving threads were woken to check again.
-    pub(crate) recalls: AtomicUsize,
-    /// Number of receiving threads that block their signals.
-    pub(crate) holding: AtomicUsize,
+    pub(crate) receivers: Receivers,
     /// The hosts of the process, for opening sockets of the transport.
     hosts: &'static Hosts,
     side: RwLock<TransportSocket>,
@@ -77,10 +71,7 @@ impl Socket {
             nonblocking: AtomicBool::new(nonblocking),
             in_epoll: AtomicBool::new(false),
             serves: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
-            receivers: AtomicUsize::new(0),
-            recalls: AtomicUsize::new(0),
-            holding: AtomicUsize::new(0),
+            receivers: Receivers::default(),
             hosts,
             side: RwLock::new(side),
             room: RwLock::new(room),
@@ -175,15 +166,14 @@ impl Socket {
     /// buffers as soon as close returns, unless a thread is still receiving: that thread gets its message, as
     /// in the kernel.
     pub(crate) fn close(&self) {
-        self.closed.store(true, SeqCst);
-        if self.receivers.load(SeqCst) == 0 {
+        if self.receivers.close() {
             self.abandon_region();
         }
     }
 
     /// Called when a receive call of a thread ends.
     pub(crate) fn end_receiving(&self) {
-        if self.receivers.fetch_sub(1, SeqCst) == 1 && self.closed.load(SeqCst) {
+        if self.receivers.leave() {
             self.abandon_region();
         }
     }
