@@ -1,7 +1,7 @@
 //! Configuration of a steering program.
 
 use homa_bpf::attach::XdpMode;
-use homa_steer::batch::{BatchCap, GAP_NS};
+use homa_steer::batch::Batching;
 use homa_steer::{Cores, PolicyName, Settings};
 
 /// Policies that need only the information available to a program on a device.
@@ -58,10 +58,8 @@ pub struct SteerConfig {
     pub cores: Cores,
     /// Settings of the policy. The seed also applies to the hashes of flows.
     pub settings: Settings,
-    /// Packets that arrive on a core less than this apart belong to one batch (`gen2`).
-    pub batch_gap_ns: u64,
-    /// Maximum number of packets in a batch (`gen2`).
-    pub batch_cap: BatchCap,
+    /// Which packets belong to one batch (`gen2`).
+    pub batching: Batching,
     /// The packets that are steered; all of IP by default.
     pub filter: Filter,
     /// The UDP port of Homa servers, for Homa over UDP. `None`, the default: only Homa directly over IP is
@@ -82,8 +80,7 @@ impl Default for SteerConfig {
             policy: PolicyName::RssHash,
             cores: Cores::first(1).expect("one core is neither none nor too many"),
             settings: Settings::default(),
-            batch_gap_ns: GAP_NS,
-            batch_cap: BatchCap::default(),
+            batching: Batching::default(),
             filter: Filter::ALL,
             homa_port: None,
             mode: XdpMode::Generic,

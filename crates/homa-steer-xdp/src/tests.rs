@@ -122,7 +122,7 @@ impl LibraryPolicy {
     fn new(config: &SteerConfig) -> LibraryPolicy {
         LibraryPolicy {
             policy: config.policy.build(&config.cores, &config.settings).unwrap(),
-            arrivals: Arrivals::new(config.batch_gap_ns, config.batch_cap),
+            arrivals: Arrivals::new(config.batching),
             observed: ObservedLoads::default(),
             has_batches: config.policy == PolicyName::Gen2,
             asked: 0,

@@ -99,8 +99,7 @@ impl Default for BatchCap {
 /// count as part of that batch. A lone packet after another lone packet never does.
 #[derive(Clone, Debug)]
 pub struct Arrivals {
-    gap_ns: u64,
-    cap: BatchCap,
+    batching: Batching,
     last: Vec<LastArrival>,
 }
 
@@ -121,17 +120,32 @@ struct LastArrival {
 /// packet when the device has more packets, and shorter than an interrupt takes.
 pub const GAP_NS: u64 = 5_000;
 
+/// How packets that arrive on a core are grouped into batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batching {
+    /// Packets that arrive less than this apart belong to one batch.
+    pub gap_ns: u64,
+    /// Maximum number of packets in a batch.
+    pub cap: BatchCap,
+}
+
+impl Default for Batching {
+    /// Returns [`GAP_NS`] and the default cap.
+    fn default() -> Batching {
+        Batching { gap_ns: GAP_NS, cap: BatchCap::default() }
+    }
+}
+
 impl Arrivals {
     /// Number of leading packets of a batch whose exact time is always read.
     pub const FIRST: u32 = 3;
     /// After the first packets, the exact time is read at positions that are multiples of this.
     pub const EVERY: u32 = 4;
 
-    /// Creates a detector that treats packets that arrive less than `gap_ns` apart as one batch of at most
-    /// `cap` packets. Between packets whose time is read, the average gap applies.
+    /// Creates a detector of batches. Between packets whose time is read, the average gap applies.
     #[must_use]
-    pub fn new(gap_ns: u64, cap: BatchCap) -> Arrivals {
-        Arrivals { gap_ns, cap, last: vec![LastArrival::default(); CORE_NUMBERS] }
+    pub fn new(batching: Batching) -> Arrivals {
+        Arrivals { batching, last: vec![LastArrival::default(); CORE_NUMBERS] }
     }
 
     /// Records the arrival of a packet on this core, whose number is below [`CORE_NUMBERS`], at the time
@@ -140,7 +154,7 @@ impl Arrivals {
     pub fn arrive(&mut self, core: Core, tick_ns: u64, exact_ns: impl FnOnce() -> u64) -> (Batch, u64) {
         let last = &mut self.last[usize::from(core)];
         let next = last.position + 1;
-        let has_room = next < self.cap.0;
+        let has_room = next < self.batching.cap.0;
         let is_between = next >= Arrivals::FIRST && !next.is_multiple_of(Arrivals::EVERY);
         if has_room && is_between && last.tick_ns == tick_ns {
             last.position = next;
@@ -148,7 +162,7 @@ impl Arrivals {
         }
         let now_ns = exact_ns();
         let gaps = u64::from(next - last.read_at);
-        let goes_on = crate::load::is_recent(now_ns, last.read_ns, self.gap_ns.saturating_mul(gaps));
+        let goes_on = crate::load::is_recent(now_ns, last.read_ns, self.batching.gap_ns.saturating_mul(gaps));
         let position = if goes_on && has_room { next } else { 0 };
         *last = LastArrival { tick_ns, position, read_at: position, read_ns: now_ns };
         // A packet that follows a full batch without a pause did not arrive alone.
@@ -193,9 +207,13 @@ mod tests {
         assert!(BatchCap::new(0).is_err() && BatchCap::new(BatchCap::MAX + 1).is_err());
     }
 
+    fn arrivals(cap: u32) -> Arrivals {
+        Arrivals::new(Batching { gap_ns: 1_000, cap: BatchCap::new(cap).unwrap() })
+    }
+
     #[test]
     fn packets_without_a_pause_are_of_one_batch() {
-        let mut arrivals = Arrivals::new(1_000, BatchCap::new(3).unwrap());
+        let mut arrivals = arrivals(3);
         let mut at = |core, now_ns| {
             let (batch, seen_ns) = arrivals.arrive(core, now_ns, || now_ns);
             assert_eq!(seen_ns, now_ns);
@@ -213,7 +231,7 @@ mod tests {
     /// Returns the positions and times at which the exact time is read in a flood, given the times between
     /// packets and between ticks.
     fn asked(between_ns: u64, tick_ns: u64) -> Vec<(u32, u64)> {
-        let mut arrivals = Arrivals::new(1_000, BatchCap::new(16).unwrap());
+        let mut arrivals = arrivals(16);
         let mut asked = Vec::new();
         for number in 0..20 {
             let now_ns = 1_000_000 + number * between_ns;
@@ -244,14 +262,14 @@ mod tests {
     #[test]
     fn what_comes_alone_behind_a_batch_is_known_for_it_after_three_packets_at_most() {
         for batch in 2..16 {
-            let mut arrivals = Arrivals::new(1_000, BatchCap::new(16).unwrap());
+            let mut arrivals = arrivals(16);
             let mut lone = |now_ns, tick_ns| arrivals.arrive(0, tick_ns, || now_ns).0.is_lone();
             (0..batch).for_each(|number| assert_eq!(lone(10_000 + number, 1), number == 0));
             let later =
                 (1..=4).map(|number| lone(10_000 + 100_000 * number, 1)).take_while(|is_lone| !is_lone);
             assert!(later.count() <= 3, "{batch}");
         }
-        let mut arrivals = Arrivals::new(1_000, BatchCap::new(16).unwrap());
+        let mut arrivals = arrivals(16);
         for number in 0..6 {
             arrivals.arrive(0, 1, || 10_000 + number);
         }

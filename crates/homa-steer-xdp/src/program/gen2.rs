@@ -63,7 +63,7 @@ fn address_of_core(program: &mut Assembler, number: Register, table: usize) {
 fn arrive(program: &mut Assembler, config: &SteerConfig, clock: Clock<'_>) {
     let [look, paused, placed, known] = std::array::from_fn(|_| program.label());
     next_of_core(program);
-    program.set(R2, config.batch_cap.packets());
+    program.set(R2, config.batching.cap.packets());
     program.jump_if_not_less(R3, R2, look);
     (1..Arrivals::FIRST).for_each(|place| program.jump_if(R3, place, look));
     program.copy(R1, R3);
@@ -86,11 +86,11 @@ fn arrive(program: &mut Assembler, config: &SteerConfig, clock: Clock<'_>) {
     program.load(Width::Four, R2, R0, core_state::READ_AT as i16);
     program.copy(R5, R3);
     program.subtract_register(R5, R2);
-    program.multiply(R5, config.batch_gap_ns.min(i32::MAX as u64) as u32);
+    program.multiply(R5, config.batching.gap_ns.min(i32::MAX as u64) as u32);
     jump_unless_recent(program, paused);
     // A batch of at least 2: a packet that follows another without a pause did not arrive alone.
     program.set(R4, 2);
-    program.set(R2, config.batch_cap.packets());
+    program.set(R2, config.batching.cap.packets());
     program.jump_if_greater(R2, R3, placed);
     program.place(paused);
     program.set(R3, 0);
