@@ -1,6 +1,5 @@
 //! Packet drivers by name.
 
-use homa_steer::batch::BatchCap;
 use serde::{Deserialize, Serialize};
 use strum::{EnumMessage, EnumString, IntoStaticStr, VariantArray};
 
@@ -37,16 +36,6 @@ pub enum Driver {
     /// UDP packets directly from the device's receive queues (AF_XDP); needs CAP_NET_RAW, CAP_NET_ADMIN and
     /// CAP_BPF
     Xdp,
-}
-
-/// Parses the size of a receive batch, which must be within the drivers' range.
-///
-/// # Errors
-/// The permitted range, in words.
-pub fn batch_cap(text: &str) -> Result<BatchCap, String> {
-    let max = homa_driver::BURST_PACKETS as u32;
-    let cap = text.parse().ok().filter(|cap: &BatchCap| cap.packets() <= max);
-    cap.ok_or_else(|| format!("use 1 to {max} packets"))
 }
 
 impl Driver {

@@ -11,6 +11,7 @@ mod call;
 mod choice;
 mod decode;
 mod doctor;
+mod idle_args;
 mod jitter;
 #[cfg(feature = "packaging")]
 mod packaging;

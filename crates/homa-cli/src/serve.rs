@@ -1,29 +1,25 @@
 //! `homa serve`: answers each request with the request's own bytes, over Homa and over TCP.
 
 use std::io::{self, Read, Write};
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use homa::HostConfig;
-use homa_bench::driver::{Driver, XdpMode, batch_cap};
-use homa_bench::host_options::HostOptions;
+use homa_bench::driver::{Driver, XdpMode};
 use homa_bench::host_report::HostReport;
 use homa_bench::protocol::Protocol;
 use homa_bench::server::{Report, Server, ServerOptions};
 use homa_bench::workloads::DEFAULT_MAX_MESSAGE;
 use homa_metrics::MetricsAddr;
 use homa_report::output::print;
-use homa_steer::batch::BatchCap;
-use homa_steer::wake::WakeOrder;
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::addr;
 use crate::choice::choice;
+use crate::idle_args::IdleArgs;
 use crate::recording::RecordingArgs;
-use crate::values::{DEFAULT_POLL_US, Queues, message_bytes, poll_us, queues, wake_order};
+use crate::values::{Queues, message_bytes, queues};
 
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
@@ -69,16 +65,8 @@ pub struct ServeArgs {
     /// exactly one
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub server_threads: u16,
-    /// How long an idle thread polls before it sleeps in the kernel, microseconds; 0: sleep at once
-    #[arg(long, value_name = "US", default_value_t = DEFAULT_POLL_US, value_parser = poll_us)]
-    pub poll_us: u64,
-    /// Which sleeping Homa thread is woken if several could do the work: lifo, fifo or least-recent (the one
-    /// whose core was idle for longest)
-    #[arg(long, value_name = "ORDER", default_value_t, value_parser = wake_order)]
-    pub wake_order: WakeOrder,
-    /// Maximum receive batch, 1 to 32 datagrams or frames; replies are sent after the whole batch
-    #[arg(long, value_name = "PACKETS", default_value_t = HostConfig::default().batch_cap, value_parser = batch_cap)]
-    pub batch_cap: BatchCap,
+    #[command(flatten)]
+    pub idle: IdleArgs,
     /// Endpoints of the Homa host, each with a packet path, a lock and its part of the RPCs: about one for
     /// each core that the network traffic can saturate
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -125,13 +113,8 @@ impl ServeArgs {
             bind: addr::resolve(&self.bind, homa::ServerAddr::DEFAULT_UDP_PORT)?,
             ports: self.server_ports,
             threads: self.server_threads,
-            host: HostOptions {
-                endpoints: self.endpoints,
-                wake_order: self.wake_order,
-                batch_cap: self.batch_cap,
-                link_mbps: self.link_mbps,
-            },
-            poll: Duration::from_micros(self.poll_us),
+            host: self.idle.host(self.endpoints, self.link_mbps),
+            poll: self.idle.poll(),
             max_message: self.max_message,
             one_way: self.one_way,
             offload: true,

@@ -3,7 +3,6 @@
 
 use homa_bench::server::DEFAULT_POLL;
 use homa_bench::workloads::Truncation;
-use homa_steer::wake::WakeOrder;
 
 /// Receive queues of a network device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,11 +42,6 @@ pub fn message_bytes(text: &str) -> Result<u32, String> {
         Ok(bytes) if (1..=u64::from(MAX_MESSAGE)).contains(&bytes) => Ok(bytes as u32),
         _ => Err(format!("a message has 1 to {MAX_MESSAGE} bytes")),
     }
-}
-
-/// Parses the name of a wake order.
-pub fn wake_order(text: &str) -> Result<WakeOrder, String> {
-    text.parse().map_err(|error: homa_steer::SteerError| error.to_string())
 }
 
 /// Parses a polling time in microseconds.

@@ -242,7 +242,7 @@ fn settings(out: &mut String, results: &Results, workload: &str) -> std::fmt::Re
         ),
         (
             "Homa",
-            match (config.driver, config.link_mbps) {
+            match (config.driver, config.host.link_mbps) {
                 ("raw", None) => "directly over IP, protocol 146".to_owned(),
                 ("raw", Some(mbps)) => format!("directly over IP, protocol 146, for a link of {mbps} Mbit/s"),
                 ("packet", None) => "over UDP, through packet sockets".to_owned(),

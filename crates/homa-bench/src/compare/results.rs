@@ -7,6 +7,7 @@ use crate::compare::plan::Plan;
 use crate::engine::load::Pace;
 use crate::engine::rtt::RttTable;
 use crate::engine::tally::Tally;
+use crate::host_options::HostOptions;
 use crate::protocol::Protocol;
 
 /// Version of the JSON. It increases when a field changes its meaning or is removed, not when a field is
@@ -61,8 +62,6 @@ pub struct Config {
     pub servers: Vec<String>,
     /// Number of client hosts.
     pub clients: u16,
-    /// Number of endpoints of each Homa host, except remote ones.
-    pub endpoints: u16,
     /// Number of client ports per client host.
     pub ports: u16,
     /// Number of threads that drive the client ports.
@@ -75,12 +74,9 @@ pub struct Config {
     pub server_threads: u16,
     /// Time that idle threads poll before they sleep, in microseconds, on both sides.
     pub poll_us: u64,
-    /// The order in which Homa's sleeping threads were woken, on both sides.
-    pub wake_order: String,
-    /// Maximum receive batch of Homa, on both sides.
-    pub batch_cap: u32,
-    /// Rate of the link in Mbit/s, from the options; `None`: as reported by the network device.
-    pub link_mbps: Option<u32>,
+    /// The options of Homa's hosts on this machine.
+    #[serde(flatten)]
+    pub host: HostOptions,
     /// `apart`: the local servers used one half of the processors, and the clients the other half; `free`:
     /// the scheduler placed both.
     pub placement: &'static str,

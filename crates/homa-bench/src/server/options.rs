@@ -88,9 +88,6 @@ impl Default for ServerOptions {
 
 #[cfg(test)]
 mod tests {
-    use homa_steer::batch::BatchCap;
-    use homa_steer::wake::WakeOrder;
-
     use super::*;
 
     #[test]
@@ -98,18 +95,14 @@ mod tests {
         let options = ServerOptions {
             protocols: vec![Protocol::Tcp],
             queues: Some(vec![0, 3]),
-            host: HostOptions {
-                wake_order: WakeOrder::LeastRecent,
-                batch_cap: BatchCap::new(7).expect("a cap"),
-                ..HostOptions::default()
-            },
+            host: HostOptions { endpoints: 3, ..HostOptions::default() },
             metrics: Some("unix:/run/homa.sock".parse().expect("an address")),
             ..ServerOptions::default()
         };
         let json = serde_json::to_string(&options).expect("JSON");
         let read: ServerOptions = serde_json::from_str(&json).expect("options");
         assert_eq!(format!("{read:?}"), format!("{options:?}"));
-        assert!(serde_json::from_str::<ServerOptions>(&json.replace("least-recent", "last")).is_err());
+        assert!(serde_json::from_str::<ServerOptions>(&json.replace("lifo", "last")).is_err());
         assert!(
             serde_json::from_str::<ServerOptions>(&json.replace("unix:/run/homa.sock", "nowhere")).is_err()
         );

@@ -5,16 +5,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use homa::HostConfig;
 use homa_bench::compare::{Load, Options, Placement, RemoteServer};
-use homa_bench::driver::{Driver, batch_cap};
-use homa_bench::host_options::HostOptions;
+use homa_bench::driver::Driver;
 use homa_bench::protocol::Protocol;
 use homa_bench::workloads::{self, Truncation};
 use homa_metrics::MetricsAddr;
 use homa_rack::experiment::comparison;
-use homa_steer::batch::BatchCap;
-use homa_steer::wake::WakeOrder;
 use homa_workload::Workload;
 
 use super::bridge::BridgeBenchArgs;
@@ -23,9 +19,10 @@ use super::on_rack::ComparisonArgs;
 use super::switch::SwitchBenchArgs;
 use crate::addr;
 use crate::choice::choice;
+use crate::idle_args::IdleArgs;
 use crate::rack::PROGRAM;
 use crate::recording::TraceSettingsArgs;
-use crate::values::{DEFAULT_POLL_US, message_bytes, poll_us, positive, truncation, wake_order};
+use crate::values::{message_bytes, positive, truncation};
 
 /// Benchmarks other than the comparison under a workload.
 #[derive(Clone, Debug, Subcommand)]
@@ -145,16 +142,8 @@ pub struct BenchArgs {
     /// hits is marked as closed-loop
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub max_outstanding: u32,
-    /// How long an idle thread polls before it sleeps in the kernel, microseconds; 0: sleep at once
-    #[arg(long, value_name = "US", default_value_t = DEFAULT_POLL_US, value_parser = poll_us)]
-    pub poll_us: u64,
-    /// Which sleeping Homa thread is woken if several could do the work: lifo, fifo or least-recent (the one
-    /// whose core was idle for longest)
-    #[arg(long, value_name = "ORDER", default_value_t, value_parser = wake_order)]
-    pub wake_order: WakeOrder,
-    /// Maximum receive batch, 1 to 32 datagrams or frames; replies are sent after the whole batch
-    #[arg(long, value_name = "PACKETS", default_value_t = HostConfig::default().batch_cap, value_parser = batch_cap)]
-    pub batch_cap: BatchCap,
+    #[command(flatten)]
+    pub idle: IdleArgs,
     /// Link speed that Homa assumes, Mbit/s; remote servers have their own option [default: as reported by
     /// the network device; loopback reports none]. Without it nothing is paced, and unscheduled bytes do not
     /// depend on the round-trip time
@@ -261,19 +250,14 @@ impl BenchArgs {
             driver: self.driver,
             servers: self.servers.iter().map(resolve).collect::<Result<_>>()?,
             clients: self.clients,
-            host: HostOptions {
-                endpoints: self.endpoints,
-                wake_order: self.wake_order,
-                batch_cap: self.batch_cap,
-                link_mbps: self.link_mbps,
-            },
+            host: self.idle.host(self.endpoints, self.link_mbps),
             ports: self.ports,
             server_ports: self.server_ports,
             server_threads: self.server_threads,
             port_receivers: self.port_receivers,
             one_way: self.one_way,
             max_outstanding: self.max_outstanding,
-            poll: Duration::from_micros(self.poll_us),
+            poll: self.idle.poll(),
             placement: self.placement,
             // A duration that exceeds the range of the type is rejected like any other that is too long.
             duration: Duration::try_from_secs_f64(self.duration).unwrap_or(Duration::MAX),

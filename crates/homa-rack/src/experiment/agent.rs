@@ -29,7 +29,6 @@ use homa_bench::workloads;
 use homa_bench::workloads::Truncation;
 use homa_proto::wire::DATA_HEADER_LEN;
 use homa_report::output::Output;
-use homa_steer::batch::BatchCap;
 use homa_workload::Workload;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -111,13 +110,17 @@ enum Side {
 
 impl Agent {
     fn new(setup: Setup) -> Result<Agent> {
-        let cut = setup.max_message.map_or(Truncation::Off, Truncation::At);
-        let workload = match setup.workload.parse() {
+        let cut = setup.messages.max_message.map_or(Truncation::Off, Truncation::At);
+        let workload = match setup.messages.workload.parse() {
             Ok(size) => Workload::fixed(size)?,
-            Err(_) => workloads::named(&setup.workload, cut)?,
+            Err(_) => workloads::named(&setup.messages.workload, cut)?,
         };
-        let pattern = Pattern::new(workload.max_bytes().max(setup.longest), setup.seed, setup.one_way);
-        let side = Side::open(&setup, workload.max_bytes().max(setup.longest))?;
+        let pattern = Pattern::new(
+            workload.max_bytes().max(setup.messages.longest),
+            setup.messages.seed,
+            setup.messages.one_way,
+        );
+        let side = Side::open(&setup, workload.max_bytes().max(setup.messages.longest))?;
         Ok(Agent { setup, workload, pattern, side, links: Vec::new(), choices: 0 })
     }
 
@@ -132,7 +135,7 @@ impl Agent {
                 let to = self.servers(&peers);
                 self.choices = to.len();
                 if !to.is_empty() {
-                    let threads = 0..self.setup.client_threads;
+                    let threads = 0..self.setup.threads.client_threads;
                     self.links = threads.map(|_| self.open(&to)).collect::<Result<_>>()?;
                 }
                 write_reply(&Reply::Opened, &[])
@@ -165,8 +168,8 @@ impl Agent {
     /// same choices.
     fn servers(&self, peers: &[IpAddr]) -> Vec<(IpAddr, u16)> {
         let setup = &self.setup;
-        let ports = |peer| (0..setup.server_ports).map(move |port| (peer, port));
-        let each = |peer| (0..setup.connections).flat_map(move |_| ports(peer));
+        let ports = |peer| (0..setup.threads.server_ports).map(move |port| (peer, port));
+        let each = |peer| (0..setup.threads.connections).flat_map(move |_| ports(peer));
         peers.iter().flat_map(|&peer| each(peer)).collect()
     }
 
@@ -183,7 +186,7 @@ impl Agent {
                 if let Some(one_thread) = one_thread {
                     return Ok(one_thread.link(servers));
                 }
-                homa_link::open_on(host, 1, &servers, setup.port_receivers.into(), self.poll())
+                homa_link::open_on(host, 1, &servers, setup.threads.port_receivers.into(), self.poll())
             }
             Side::Tcp(_) => {
                 let link = TcpLink::connect(TcpLinkConfig {
@@ -191,10 +194,10 @@ impl Agent {
                         .map(|&(peer, port)| SocketAddr::new(peer, setup.udp_port + port))
                         .collect(),
                     ports: 1,
-                    receivers: setup.port_receivers.into(),
+                    receivers: setup.threads.port_receivers.into(),
                     poll: self.poll(),
-                    max_message: self.workload.max_bytes().max(setup.longest).max(100),
-                    one_way: setup.one_way,
+                    max_message: self.workload.max_bytes().max(setup.messages.longest).max(100),
+                    one_way: setup.messages.one_way,
                     congestion: setup.congestion,
                     precise: true,
                 })?;
@@ -282,22 +285,22 @@ impl Side {
                     .with_context(|| format!("cannot make a Homa host at {bind}"))?;
                 let served = Arc::new(AtomicU64::new(0));
                 if setup.is_one_thread() {
-                    let one_thread = Some(OneThread::start(&host, setup.one_way, &served)?);
+                    let one_thread = Some(OneThread::start(&host, setup.messages.one_way, &served)?);
                     return Ok(Side::Homa { host: Arc::new(host), one_thread, served });
                 }
-                for port in 0..setup.server_ports {
-                    serve_homa(&host, port, setup.answering_threads(), setup.one_way, &served)?;
+                for port in 0..setup.threads.server_ports {
+                    serve_homa(&host, port, setup.answering_threads(), setup.messages.one_way, &served)?;
                 }
                 Ok(Side::Homa { host: Arc::new(host), one_thread: None, served })
             }
             Protocol::Tcp => {
                 let config = EchoServerConfig {
                     bind,
-                    ports: setup.server_ports,
-                    threads: setup.answering_threads() * setup.server_ports,
+                    ports: setup.threads.server_ports,
+                    threads: setup.answering_threads() * setup.threads.server_ports,
                     poll: Duration::from_micros(setup.poll_us),
                     max_message: longest.max(100),
-                    one_way: setup.one_way,
+                    one_way: setup.messages.one_way,
                 };
                 Ok(Side::Tcp(TcpServer::start(config, setup.congestion)?))
             }
@@ -343,21 +346,22 @@ impl Side {
 /// The settings contradict each other; the error names them.
 pub fn homa_config(setup: &Setup, bind: SocketAddr, longest: u32) -> Result<HostConfig> {
     let mut config = host_config(setup.driver, bind, longest, Duration::from_micros(setup.poll_us));
+    setup.host.apply(&mut config);
     // The minimum number of bytes in flight is a number of packets, each as long as the link permits.
     let max_packet = setup.mtu.saturating_sub(UDP_IP);
     let protocol = homa_proto::Config { max_packet, ..std::mem::take(&mut config.protocol) };
-    let mut protocol = protocol.on_link(setup.link_mbps);
+    let mut protocol = match setup.host.link_mbps {
+        Some(mbps) => protocol.on_link(mbps),
+        None => protocol,
+    };
     if let Some(bytes) = setup.port_bytes {
         protocol = protocol.through_port(bytes);
     }
     let max_nic_backlog_ns = protocol.max_nic_backlog_ns.max(LATE_NS);
     config.protocol = homa_proto::Config { max_nic_backlog_ns, max_resends: PATIENT_RESENDS, ..protocol };
     setup.recording.apply(&mut config);
-    config.endpoints = setup.endpoints.into();
-    config.wake_order = setup.wake_order.as_deref().map_or(Ok(config.wake_order), str::parse)?;
     config.endpoint_policy = setup.endpoint_policy.as_deref().map(str::parse).transpose()?;
     config.udp.max_segmented_bytes = setup.max_segmented_bytes.unwrap_or(config.udp.max_segmented_bytes);
-    config.batch_cap = setup.batch_cap.map_or(Ok(config.batch_cap), BatchCap::new)?;
     on_device(&mut config, Some(HOST_DEVICE), None, setup.xdp_mode);
     for (name, value) in &setup.settings {
         set_field(&mut config.protocol, name, value).map_err(|error| anyhow!("{error}"))?;

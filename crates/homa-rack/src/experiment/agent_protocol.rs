@@ -8,6 +8,7 @@ use homa_bench::cpu::Scheduled;
 use homa_bench::driver::{Driver, XdpMode};
 use homa_bench::engine::load::Pace;
 use homa_bench::engine::tally::{RpcCounters, Sample};
+use homa_bench::host_options::HostOptions;
 use homa_bench::protocol::Protocol;
 use homa_bench::recording::TraceSettings;
 use homa_bench::tcp::Congestion;
@@ -27,50 +28,69 @@ pub struct Setup {
     pub address: IpAddr,
     /// UDP port of Homa and port of the TCP listener, the same at all hosts.
     pub udp_port: u16,
-    /// Rate of the link in Mbit/s.
-    pub link_mbps: u32,
     /// Bytes that may be queued at the switch's port to the host; `None` if unknown.
     pub port_bytes: Option<u64>,
     /// MTU of the link in bytes.
     pub mtu: u32,
+    /// The messages to send.
+    #[serde(flatten)]
+    pub messages: MessageSetup,
+    /// The ports and threads.
+    #[serde(flatten)]
+    pub threads: ThreadSetup,
+    /// Options of the Homa host.
+    #[serde(flatten)]
+    pub host: HostOptions,
+    /// Maximum batch that the kernel segments, in bytes; `None`: the driver's default.
+    pub max_segmented_bytes: Option<usize>,
+    /// Name of the policy that chooses endpoints; `None`: the endpoints take turns.
+    pub endpoint_policy: Option<String>,
+    /// Time that an idle thread polls before it sleeps, in microseconds.
+    pub poll_us: u64,
+    /// Congestion control of TCP; `None`: the kernel's default.
+    pub congestion: Option<Congestion>,
+    /// Names and values of Homa's settings.
+    pub settings: Vec<(String, String)>,
+    /// How Homa records its time trace.
+    pub recording: TraceSettings,
+}
+
+/// The messages that an agent sends and answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MessageSetup {
     /// The workload: a name, a file, or a number of bytes.
     pub workload: String,
     /// Length to which longer messages are truncated; `None`: they are not truncated.
     pub max_message: Option<u32>,
     /// Maximum length of additional messages that are not part of the workload.
     pub longest: u32,
-    /// TCP connections to each peer.
-    pub connections: u16,
-    /// Threads per server port that only answer; 0: see [`is_one_thread`](Setup::is_one_thread).
-    pub server_threads: u16,
+    /// Whether answers have 100 bytes.
+    pub one_way: bool,
+    /// Seed of the messages' content.
+    pub seed: u64,
+}
+
+/// The ports of a host, and the threads and connections at each.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct ThreadSetup {
     /// Number of server ports.
     pub server_ports: u16,
+    /// Threads per server port that only answer; 0: see [`Setup::is_one_thread`].
+    pub server_threads: u16,
     /// Number of threads that send, each with its own client port.
     pub client_threads: u16,
     /// Threads per client port that only receive answers; 0: the sending thread receives them.
     pub port_receivers: u16,
-    /// Endpoints of a Homa host.
-    pub endpoints: u16,
-    /// Maximum batch that the kernel segments, in bytes; `None`: the driver's default.
-    pub max_segmented_bytes: Option<usize>,
-    /// Maximum receive batch; `None`: the library's default.
-    pub batch_cap: Option<u32>,
-    /// Name of the order in which sleeping threads are woken; `None`: the library's default.
-    pub wake_order: Option<String>,
-    /// Name of the policy that chooses endpoints; `None`: the endpoints take turns.
-    pub endpoint_policy: Option<String>,
-    /// Time that an idle thread polls before it sleeps, in microseconds.
-    pub poll_us: u64,
-    /// Whether answers have 100 bytes.
-    pub one_way: bool,
-    /// Congestion control of TCP; `None`: the kernel's default.
-    pub congestion: Option<Congestion>,
-    /// Seed of the messages' content.
-    pub seed: u64,
-    /// Names and values of Homa's settings.
-    pub settings: Vec<(String, String)>,
-    /// How Homa records its time trace.
-    pub recording: TraceSettings,
+    /// TCP connections to each peer.
+    pub connections: u16,
+}
+
+impl ThreadSetup {
+    /// Adds threads that only answer, which hosts with more than one thread, port or endpoint have. If some
+    /// values of the varied setting need such threads, all hosts have them.
+    pub fn have_servers(&mut self) {
+        self.server_threads = self.server_threads.max(1);
+    }
 }
 
 impl Setup {
@@ -79,20 +99,14 @@ impl Setup {
     /// several threads, and a socket would serve only one endpoint. TCP's threads share nothing, so TCP would
     /// not benefit.
     pub fn is_one_thread(&self) -> bool {
-        let alone =
-            (self.client_threads, self.port_receivers, self.server_ports, self.endpoints) == (1, 0, 1, 1);
-        self.protocol == Protocol::Homa && self.server_threads == 0 && alone
+        let ThreadSetup { server_ports, server_threads, client_threads, port_receivers, .. } = self.threads;
+        let alone = (client_threads, port_receivers, server_ports, self.host.endpoints) == (1, 0, 1, 1);
+        self.protocol == Protocol::Homa && server_threads == 0 && alone
     }
 
     /// Returns the number of threads per server port that only answer.
     pub fn answering_threads(&self) -> u16 {
-        if self.is_one_thread() { 0 } else { self.server_threads.max(1) }
-    }
-
-    /// Adds threads that only answer, which hosts with more than one thread, port or endpoint have. If some
-    /// values of the varied setting need such threads, all hosts have them.
-    pub fn have_servers(&mut self) {
-        self.server_threads = self.server_threads.max(1);
+        if self.is_one_thread() { 0 } else { self.threads.server_threads.max(1) }
     }
 
     /// Returns the UDP port of the peers, or 0 over raw IP, which has no ports.
@@ -272,11 +286,13 @@ mod tests {
             change(&mut setup);
             setup.is_one_thread()
         };
-        assert!(!with(|setup| setup.client_threads = 2) && !with(|setup| setup.port_receivers = 1));
-        assert!(!with(|setup| setup.server_ports = 2) && !with(|setup| setup.endpoints = 2));
-        assert!(!with(|setup| setup.protocol = Protocol::Tcp) && !with(Setup::have_servers));
+        assert!(!with(|setup| setup.threads.client_threads = 2));
+        assert!(!with(|setup| setup.threads.port_receivers = 1));
+        assert!(!with(|setup| setup.threads.server_ports = 2) && !with(|setup| setup.host.endpoints = 2));
+        assert!(!with(|setup| setup.protocol = Protocol::Tcp));
+        assert!(!with(|setup| setup.threads.have_servers()));
         let tcp = Setup { protocol: Protocol::Tcp, ..one.clone() };
-        let three = Setup { server_threads: 3, ..one.clone() };
+        let three = Setup { threads: ThreadSetup { server_threads: 3, ..one.threads }, ..one.clone() };
         assert_eq!([&one, &tcp, &three].map(Setup::answering_threads), [0, 1, 3]);
     }
 

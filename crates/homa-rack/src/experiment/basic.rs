@@ -72,12 +72,12 @@ pub fn run(testbed: &mut Testbed, options: &BasicOptions) -> Result<Findings> {
     let (mut trips, mut scores) = (Vec::new(), Vec::new());
     for protocol in [Protocol::Homa, Protocol::Tcp] {
         harness.testbed.progress.step(&format!("{}: round trips by size", protocol.title()), UNLOADED);
-        let mut agents = harness.agents(protocol, |setup| setup.longest = longest)?;
+        let mut agents = harness.agents(protocol, |setup| setup.messages.longest = longest)?;
         trips.push((protocol, agents.unloaded(harness.testbed, &SIZES, harness.unloaded_time())?));
         drop(agents);
         for bytes in [LONG, SHORT] {
             harness.workload = Workload::fixed(bytes)?;
-            let mut agents = harness.agents(protocol, |setup| setup.workload = bytes.to_string())?;
+            let mut agents = harness.agents(protocol, |setup| setup.messages.workload = bytes.to_string())?;
             for rated in RATES.iter().filter(|rated| rated.bytes == bytes) {
                 scores.push((rated, rate(&mut harness, &mut agents, rated)?));
             }

@@ -60,7 +60,7 @@ pub fn run(testbed: &mut Testbed, options: &ConfigOptions, varied: &SettingValue
         let mut agents = harness.agents(Protocol::Homa, |setup| {
             change.apply(setup);
             if change.divides_hosts() {
-                setup.have_servers();
+                setup.threads.have_servers();
             }
         })?;
         let plan = harness.on_all_hosts(harness.rate_of_load(options.offered.load), 1);

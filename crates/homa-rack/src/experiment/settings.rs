@@ -6,12 +6,11 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use homa::HostConfig;
-use homa_bench::driver::{Driver, batch_cap};
+use homa_bench::driver::Driver;
+use homa_bench::host_options::HostSetting;
 use homa_proto::Config;
 use homa_proto::wire::PRIORITIES;
 use homa_steer::PolicyName;
-use homa_steer::batch::BatchCap;
-use homa_steer::wake::WakeOrder;
 
 use super::agent_protocol::Setup;
 use crate::spec::BuildOptions;
@@ -80,16 +79,15 @@ pub enum Change {
     /// Window in percent of a round trip.
     DutyCycle(f64),
     SwitchPriorities(u16),
-    Endpoints(u16),
+    /// An option of the Homa host.
+    Host(HostSetting),
     ClientThreads(u16),
     PortReceivers(u16),
     ServerPorts(u16),
     ServerThreads(u16),
-    WakeOrder(WakeOrder),
     EndpointPolicy(PolicyName),
     PollUs(u64),
     MaxSegmentedBytes(usize),
-    BatchCap(BatchCap),
 }
 
 impl Change {
@@ -98,27 +96,25 @@ impl Change {
     /// # Errors
     /// There is no such setting, or it has no such value.
     pub fn read(name: &str, value: &str) -> Result<Change, String> {
+        if let Some(setting) = HostSetting::read(name, value) {
+            return setting.map(Change::Host).map_err(|error| format!("{name}: {error}"));
+        }
         let threads = || number(name, value, 1..=64);
         Ok(match name {
             "priorities" => levels(number(name, value, 1..=PRIORITIES as u8)?),
             "switch_priorities" => Change::SwitchPriorities(number(name, value, 1..=PRIORITIES as u16)?),
             "fifo_share" => fifo_share(number(name, value, 0.0..=49.9)?),
             "duty_cycle" => Change::DutyCycle(number(name, value, 1.0..=100.0)?),
-            "endpoints" => Change::Endpoints(threads()?),
             "client_threads" => Change::ClientThreads(threads()?),
             "port_receivers" => Change::PortReceivers(number(name, value, 0..=64)?),
             "server_ports" => Change::ServerPorts(threads()?),
             "server_threads" => Change::ServerThreads(number(name, value, 0..=64)?),
-            "wake_order" => Change::WakeOrder(
-                value.parse().map_err(|error: homa_steer::SteerError| format!("{name}: {error}"))?,
-            ),
             "endpoint_policy" => Change::EndpointPolicy(endpoint_policy(name, value)?),
             "poll_us" => Change::PollUs(number(name, value, 0..=10_000)?),
             "max_segmented_bytes" => {
                 let most = homa_driver::udp::MAX_SEGMENTED_BYTES;
                 Change::MaxSegmentedBytes(number(name, value, 1..=most)?)
             }
-            "batch_cap" => Change::BatchCap(batch_cap(value).map_err(|error| format!("{name}: {error}"))?),
             "unsched_bytes" => unscheduled(number(name, value, 1..=u32::MAX)?),
             _ => field(name, value)?,
         })
@@ -129,21 +125,19 @@ impl Change {
         match *self {
             Change::Protocol(ref fields) => setup.settings.extend(fields.iter().cloned()),
             Change::DutyCycle(percent) => {
-                let trip = Config::for_link(setup.link_mbps).unsched_bytes;
+                let trip = setup.host.link_mbps.map_or_else(Config::default, Config::for_link).unsched_bytes;
                 let window = (f64::from(trip) * percent / 100.0).ceil();
                 setup.settings.push(("window".to_owned(), window.to_string()));
             }
             Change::SwitchPriorities(_) => {}
-            Change::Endpoints(count) => setup.endpoints = count,
-            Change::ClientThreads(count) => setup.client_threads = count,
-            Change::PortReceivers(count) => setup.port_receivers = count,
-            Change::ServerPorts(count) => setup.server_ports = count,
-            Change::ServerThreads(count) => setup.server_threads = count,
-            Change::WakeOrder(order) => setup.wake_order = Some(order.to_string()),
+            Change::Host(setting) => setting.apply(&mut setup.host),
+            Change::ClientThreads(count) => setup.threads.client_threads = count,
+            Change::PortReceivers(count) => setup.threads.port_receivers = count,
+            Change::ServerPorts(count) => setup.threads.server_ports = count,
+            Change::ServerThreads(count) => setup.threads.server_threads = count,
             Change::EndpointPolicy(policy) => setup.endpoint_policy = Some(policy.to_string()),
             Change::PollUs(us) => setup.poll_us = us,
             Change::MaxSegmentedBytes(bytes) => setup.max_segmented_bytes = Some(bytes),
-            Change::BatchCap(cap) => setup.batch_cap = Some(cap.packets()),
         }
     }
 
@@ -154,7 +148,7 @@ impl Change {
             Change::ClientThreads(_)
                 | Change::PortReceivers(_)
                 | Change::ServerPorts(_)
-                | Change::Endpoints(_)
+                | Change::Host(HostSetting::Endpoints(_))
         )
     }
 

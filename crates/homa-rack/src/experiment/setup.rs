@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use homa_bench::host_options::HostOptions;
 use homa_bench::protocol::Protocol;
 use homa_bench::recording::TraceSettings;
 use homa_bench::workloads::Truncation;
 use homa_switch::{Buffer, SwitchConfig};
 
-use super::agent_protocol::Setup;
+use super::agent_protocol::{MessageSetup, Setup, ThreadSetup};
 use super::options::{CommonOptions, MessageOptions, Program};
 use crate::spec::{Spec, SwitchKind, ipv4};
 
@@ -34,29 +35,30 @@ pub(super) fn setup(
         xdp_mode: common.xdp_mode,
         address: ipv4(0),
         udp_port: PORT,
-        link_mbps: spec.rate_mbps(),
         port_bytes: port_bytes(common.program, spec),
         mtu: spec.mtu,
-        workload: messages.workload.clone(),
-        max_message: match messages.max_message {
-            Truncation::At(bytes) => Some(bytes),
-            Truncation::Off => None,
+        messages: MessageSetup {
+            workload: messages.workload.clone(),
+            max_message: match messages.max_message {
+                Truncation::At(bytes) => Some(bytes),
+                Truncation::Off => None,
+            },
+            longest: 0,
+            one_way: messages.one_way,
+            seed: common.seed,
         },
-        longest: 0,
-        connections: common.connections,
-        server_threads: common.server_threads,
-        server_ports: 1,
-        client_threads: 1,
-        port_receivers: 0,
-        endpoints: 1,
+        threads: ThreadSetup {
+            server_ports: 1,
+            server_threads: common.server_threads,
+            client_threads: 1,
+            port_receivers: 0,
+            connections: common.connections,
+        },
+        host: HostOptions { link_mbps: Some(spec.rate_mbps()), ..HostOptions::default() },
         max_segmented_bytes: None,
-        batch_cap: None,
-        wake_order: None,
         endpoint_policy: None,
         poll_us: common.poll_us,
-        one_way: messages.one_way,
         congestion: common.cc.first().copied().filter(|_| protocol == Protocol::Tcp),
-        seed: common.seed,
         settings: Vec::new(),
         recording: TraceSettings {
             records: Some(match (common.recording.records, &common.trace) {

@@ -29,8 +29,8 @@ pub fn client_threads(testbed: &mut Testbed, options: &ClientThreadsOptions) -> 
         along: ("client threads", &options.threads),
         plots: ("receivers each", &options.receivers),
         change: |setup, threads, receivers| {
-            (setup.client_threads, setup.port_receivers) = (threads, receivers);
-            setup.have_servers();
+            (setup.threads.client_threads, setup.threads.port_receivers) = (threads, receivers);
+            setup.threads.have_servers();
         },
     };
     run(testbed, &options.common, &options.messages, options.offered.load, &grid)
@@ -43,7 +43,9 @@ pub fn server_ports(testbed: &mut Testbed, options: &ServerPortsOptions) -> Resu
         title: "Server ports, and threads that answer at each",
         along: ("server ports", &options.ports),
         plots: ("threads each", &options.receivers),
-        change: |setup, ports, threads| (setup.server_ports, setup.server_threads) = (ports, threads),
+        change: |setup, ports, threads| {
+            (setup.threads.server_ports, setup.threads.server_threads) = (ports, threads);
+        },
     };
     run(testbed, &options.common, &options.messages, options.offered.load, &grid)
 }

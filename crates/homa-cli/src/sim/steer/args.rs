@@ -3,13 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use homa_bench::host_options::wake_order;
 use homa_report::units::duration_ns;
 use homa_sim::{BUILT_IN_COSTS, Costs};
 use homa_steer::batch::BatchCap;
 use homa_steer::wake::WakeOrder;
 use homa_steer::{POLICIES, PolicyName};
-
-use crate::values::wake_order;
 
 /// Parses the name of a policy.
 fn policy(name: &str) -> Result<PolicyName, String> {

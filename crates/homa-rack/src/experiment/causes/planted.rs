@@ -120,7 +120,7 @@ impl PlantedCause {
     /// Changes the setup of the hosts' agents.
     pub(super) fn change(self, setup: &mut Setup) {
         match self {
-            PlantedCause::Pacer => setup.link_mbps = (setup.link_mbps / 2).max(1),
+            PlantedCause::Pacer => setup.host.link_mbps = setup.host.link_mbps.map(|mbps| (mbps / 2).max(1)),
             PlantedCause::Windows => {
                 for name in ["unsched_bytes", "max_unsched_bytes", "window"] {
                     let change = Change::read(name, SMALL_WINDOW).expect("a setting and a number of bytes");
