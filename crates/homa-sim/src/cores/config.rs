@@ -25,7 +25,7 @@ pub struct CoresConfig {
     /// Order in which waiting threads receive messages.
     pub wake_order: WakeOrder,
     /// Maximum number of packets that a core takes from the device before it passes them on.
-    pub batch_cap: BatchCap,
+    pub receive_batch: BatchCap,
     /// How long a thread polls for its next message before it sleeps, in nanoseconds; at most a second.
     pub poll_ns: u64,
     /// Number of threads that receive and answer requests, at least 1.
@@ -79,7 +79,7 @@ impl CoresConfig {
             steered: None,
             receive_cores: 0,
             wake_order: WakeOrder::default(),
-            batch_cap: BatchCap::default(),
+            receive_batch: BatchCap::default(),
             poll_ns: POLL_NS,
             server_threads: SERVER_THREADS.min(cores.max(1)),
             client_threads: CLIENT_THREADS.min(cores.max(1)),

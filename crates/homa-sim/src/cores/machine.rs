@@ -251,7 +251,7 @@ impl Machine {
                 costs.receive.interrupt_ns
             }
             Task::Receive => {
-                let count = state.take_batch(self.config.batch_cap.packets());
+                let count = state.take_batch(self.config.receive_batch.packets());
                 let is_cold = is_displaced(state.received_at_busy_ns, state);
                 let bytes =
                     state.batch.iter().map(|item| for_bytes(costs.receive.byte_ns, item.packet.bytes));
@@ -649,7 +649,7 @@ mod tests {
 
     #[test]
     fn what_waits_is_taken_in_batches_up_to_the_cap_and_wakes_a_core_once() {
-        let cap = CoresConfig { batch_cap: BatchCap::new(3).unwrap(), ..config(PolicyName::RssHash) };
+        let cap = CoresConfig { receive_batch: BatchCap::new(3).unwrap(), ..config(PolicyName::RssHash) };
         let mut bench = Bench::new(&cap);
         (0..4).for_each(|number| bench.packet(number, 1));
         bench.run(100_000);

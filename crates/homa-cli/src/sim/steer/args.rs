@@ -15,7 +15,7 @@ fn policy(name: &str) -> Result<PolicyName, String> {
     name.parse().map_err(|error: homa_steer::SteerError| error.to_string())
 }
 
-fn batch_cap(text: &str) -> Result<BatchCap, String> {
+fn receive_batch(text: &str) -> Result<BatchCap, String> {
     let packets = homa_report::units::number(text)?;
     BatchCap::new(packets).map_err(|error| error.to_string())
 }
@@ -84,8 +84,8 @@ pub struct SteerArgs {
     #[arg(long, value_name = "ORDER", default_value_t = WakeOrder::Lifo, value_parser = wake_order)]
     pub wake_order: WakeOrder,
     /// Maximum number of packets that a core receives from the device before it passes them on
-    #[arg(long, value_name = "PACKETS", value_parser = batch_cap)]
-    pub batch_cap: Option<BatchCap>,
+    #[arg(long = "batch-cap", value_name = "PACKETS", value_parser = receive_batch)]
+    pub receive_batch: Option<BatchCap>,
     /// Time for which a thread polls before it sleeps [default: as Linux Homa does, 50us]
     #[arg(long, value_name = "TIME", value_parser = duration_ns)]
     pub poll: Option<u64>,
