@@ -30,6 +30,7 @@ impl Endpoint {
             known.allowance.earn(rx.wire_len); // SHARE-9
         }
         let announced = packet.common.incarnation;
+        // Both branches note the packet, so that only the rare one looks up the peer again.
         if !known.incarnation.is(announced) || announced.is_none() || known.belief.is_known() {
             self.handle_change(now, rx, peer, packet)?;
             self.peers[peer].note_packet(now, packet);
