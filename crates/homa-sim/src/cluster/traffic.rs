@@ -89,8 +89,9 @@ struct Source {
     destinations: Pcg64,
 }
 
-/// Number of sizes that represent a workload. The workload with the longest tail has a hundredth of its
-/// messages in the last thousand.
+/// Number of sizes that represent a workload. The mean of these sizes is within 0.6 % of the mean of every
+/// built-in workload. The error is largest for W2, where the longest 0.0003 % of the messages have 2 % of the
+/// bytes.
 const PARTS: u32 = 200_000;
 
 /// Returns message sizes in increasing order, each of which represents an equal share of all messages.
