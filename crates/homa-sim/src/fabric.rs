@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use homa_egress::{Alpha, Buffer, Forwarding, Room};
 use homa_proto::Time;
 
 use crate::capture::{Capture, Fate};
@@ -38,22 +39,27 @@ pub(crate) fn address_index(address: SocketAddr) -> u32 {
     }
 }
 
-/// Settings of a switch.
+/// Settings of a switch. The rules for queues are those of the software switch (`homa-switch`), and a test
+/// compares the two. Three differences are intended. A packet occupies buffer space for all its bytes on the
+/// link, with overhead. A port has a queue for each of the eight priorities. A link that was idle for less
+/// than a nanosecond counts as not idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwitchConfig {
     /// Order in which the ports send.
     pub discipline: Discipline,
-    /// How the buffer is divided among ports.
-    pub buffer: Buffer,
-    /// Length in bytes of the queue of a host's downlink above which new packets are marked (ECN). The value
-    /// for links between switches is proportional to their rate. `None`: no marks.
-    pub mark_above_bytes: Option<u64>,
-    /// Forwarding method.
+    /// The buffer of each switch; `None`: each port has [`LinkConfig::queue_bytes`].
+    pub buffer: Option<Buffer>,
+    /// Length in bytes of the queue of a host's downlink at and above which new packets are marked (ECN). The
+    /// value for links between switches is proportional to their rate. `None`: no marks.
+    pub mark_bytes: Option<u64>,
+    /// Forwarding method. With [`Forwarding::CutThrough`], a packet is sent when its first 64 bytes have
+    /// arrived, but not before the rest can follow without a pause.
     pub forwarding: Forwarding,
-    /// Maximum length of a queue, as a multiple of its port's free bytes; `None`: all free bytes. A queue may
-    /// always hold one packet, if the packet fits at all. Without this limit, control packets of the highest
-    /// priority are dropped when the lowest priority fills a port.
-    pub queue_share: Option<u32>,
+    /// Maximum length of a queue in its port's own buffer, as a multiple of the free bytes; `None`: all free
+    /// bytes. The software switch has [`QUEUE_ALPHA`](homa_egress::QUEUE_ALPHA). Without this limit,
+    /// control packets of the highest priority are dropped when the lowest priority fills a port. The limit
+    /// has no effect on a shared buffer, which has its own multiple, or with [`Discipline::Rank`].
+    pub queue_alpha: Option<Alpha>,
 }
 
 impl Default for SwitchConfig {
@@ -62,42 +68,12 @@ impl Default for SwitchConfig {
     fn default() -> SwitchConfig {
         SwitchConfig {
             discipline: Discipline::Strict,
-            buffer: Buffer::PerPort,
-            mark_above_bytes: None,
-            forwarding: Forwarding::Store,
-            queue_share: None,
+            buffer: None,
+            mark_bytes: None,
+            forwarding: Forwarding::StoreAndForward,
+            queue_alpha: None,
         }
     }
-}
-
-/// Division of the buffer of a switch among its ports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Buffer {
-    /// Each port has [`LinkConfig::queue_bytes`].
-    PerPort,
-    /// Each port has the same number of bytes.
-    Ports {
-        /// Bytes of one port, including overhead.
-        bytes: u64,
-    },
-    /// All ports share one buffer. A queue may hold `share_percent` of the free bytes (dynamic thresholds, as
-    /// in switch chips), and `queue_share` has no effect.
-    Shared {
-        /// Bytes of the whole switch.
-        bytes: u64,
-        /// Percentage of the free bytes that a queue may hold; 100: all of them.
-        share_percent: u32,
-    },
-}
-
-/// Forwarding method of a switch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Forwarding {
-    /// Store and forward: a packet is sent when it has arrived completely.
-    Store,
-    /// A packet is sent when its first 64 bytes have arrived, but not before the rest can follow without a
-    /// pause.
-    CutThrough,
 }
 
 /// Bytes of a packet that a cut-through switch needs before it sends the packet.
@@ -214,20 +190,22 @@ impl<W: World> Fabric<W> {
                 Tier::ToSpine | Tier::ToLeaf => core,
             };
             let mut port = Port::new(link, config.switch.discipline);
-            if let Buffer::Ports { bytes } = config.switch.buffer {
-                port.limit = bytes;
-            }
-            port.limits_queues = matches!(config.switch.buffer, Buffer::Shared { .. });
-            port.queue_share = config.switch.queue_share.filter(|_| !port.limits_queues);
-            port.marks_above = config.switch.mark_above_bytes.map_or(u64::MAX, |bytes| {
+            let own_alpha =
+                config.switch.queue_alpha.filter(|_| config.switch.discipline != Discipline::Rank);
+            (port.limit, port.alpha) = match config.switch.buffer {
+                None => (link.queue_bytes, own_alpha),
+                Some(Buffer::PerPort { bytes }) => (bytes, own_alpha),
+                Some(Buffer::Shared { bytes, alpha }) => (bytes, Some(alpha)),
+            };
+            port.mark_bytes = config.switch.mark_bytes.map_or(u64::MAX, |bytes| {
                 let bytes = u128::from(bytes) * u128::from(link.rate_bps) / u128::from(config.link.rate_bps);
                 bytes.try_into().unwrap_or(u64::MAX)
             });
             port
         };
         let free = match config.switch.buffer {
-            Buffer::PerPort | Buffer::Ports { .. } => 0,
-            Buffer::Shared { bytes, .. } => bytes,
+            None | Some(Buffer::PerPort { .. }) => 0,
+            Some(Buffer::Shared { bytes, .. }) => bytes,
         };
         Fabric {
             now: Time::ZERO,
@@ -292,27 +270,19 @@ impl<W: World> Fabric<W> {
         if let Some(traces) = &mut self.switch_traces {
             traces.entered(self.now, port, self.packets.get(number));
         }
+        let shared = self.shared_switch(port);
         let queue = &mut self.ports[port as usize];
         let info = &mut self.packets.get_mut(number).info;
         let before = queue.queued_bytes();
-        if before >= queue.marks_above {
+        if before >= queue.mark_bytes {
             info.marked = true;
         }
-        let shared = match self.switch.buffer {
-            Buffer::PerPort | Buffer::Ports { .. } => None,
-            Buffer::Shared { share_percent, .. } => {
-                self.routes.switch(port).map(|switch| (switch as usize, u64::from(share_percent)))
-            }
-        };
-        let limit = shared.map_or(queue.limit, |(switch, share_percent)| {
-            let free = self.free_bytes[switch];
-            (free * share_percent / 100).min(queue.held(info.priority) + free)
-        });
-        if let Some(departure) = queue.depart_at_once(self.now, number, info.wire_len, limit) {
+        let free = shared.map_or(queue.free_bytes(), |switch| self.free_bytes[switch]);
+        if let Some(departure) = queue.depart_at_once(self.now, number, info.wire_len, free) {
             return self.departed(port, departure);
         }
-        let admission = queue.enqueue(number, info, limit);
-        if let Some((switch, _)) = shared {
+        let admission = queue.enqueue(number, info, Room { free, alpha: queue.alpha });
+        if let Some(switch) = shared {
             self.free_bytes[switch] = self.free_bytes[switch] + before - queue.queued_bytes();
         }
         match admission {
@@ -341,10 +311,11 @@ impl<W: World> Fabric<W> {
     }
 
     /// Returns the switch of a port, if its ports share a buffer.
+    #[inline]
     fn shared_switch(&self, port: u32) -> Option<usize> {
         match self.switch.buffer {
-            Buffer::PerPort | Buffer::Ports { .. } => None,
-            Buffer::Shared { .. } => self.routes.switch(port).map(|switch| switch as usize),
+            None | Some(Buffer::PerPort { .. }) => None,
+            Some(Buffer::Shared { .. }) => self.routes.switch(port).map(|switch| switch as usize),
         }
     }
 
@@ -433,7 +404,7 @@ impl<W: World> Fabric<W> {
             Hop::Host => self.queue.push(arrives + self.receive_delay_ns, Event::Deliver { packet: number }),
             Hop::Port(next) => {
                 let at = match self.switch.forwarding {
-                    Forwarding::Store => arrives,
+                    Forwarding::StoreAndForward => arrives,
                     Forwarding::CutThrough => self.cut_through(port, next, info.wire_len, arrives),
                 };
                 let at = at + self.routes.switch_delay_ns();
@@ -451,6 +422,9 @@ impl<W: World> Fabric<W> {
         Time::from_ns(arrives.as_ns().saturating_sub(wait_ns)).max(self.now)
     }
 }
+
+#[cfg(test)]
+mod agreement;
 
 #[cfg(test)]
 mod tests {

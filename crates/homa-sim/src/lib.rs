@@ -108,8 +108,9 @@ pub use cores::{
     HandoffCosts, PowerCosts, ProtocolCosts, ReceiveCosts, SchedulerCosts,
 };
 pub use driver_queue::Drain;
-pub use fabric::{Buffer, FabricStats, Forwarding, SwitchConfig, host_address};
+pub use fabric::{FabricStats, SwitchConfig, host_address};
 pub use fault::{FaultCounts, FaultProfile, PathLimit};
+pub use homa_egress::{Alpha, Buffer, Forwarding, QUEUE_ALPHA};
 pub use host::{Host, HostCounts};
 pub use incast::{Incast, IncastKind, IncastReport, IncastRound};
 pub use link::{Discipline, LinkConfig};

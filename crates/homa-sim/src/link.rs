@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use homa_egress::{Alpha, Room};
 use homa_proto::Time;
 use homa_proto::wire::PRIORITIES;
 
@@ -96,12 +97,10 @@ pub(crate) struct Port {
     pub(crate) max_queued_bytes: u64,
     /// Maximum queued bytes if the port has its own buffer.
     pub(crate) limit: u64,
-    /// Queue length in bytes above which a new packet is marked.
-    pub(crate) marks_above: u64,
-    /// Maximum length of a queue, as a multiple of the port's free bytes.
-    pub(crate) queue_share: Option<u32>,
-    /// Whether the limit of [`Port::enqueue`] applies to each queue rather than to all queues together.
-    pub(crate) limits_queues: bool,
+    /// Queue length in bytes at and above which a new packet is marked.
+    pub(crate) mark_bytes: u64,
+    /// Maximum length of a queue, as a multiple of the buffer's free bytes.
+    pub(crate) alpha: Option<Alpha>,
 }
 
 /// A packet that starts on the link now.
@@ -132,9 +131,8 @@ impl Port {
             wakeup_pending: false,
             max_queued_bytes: 0,
             limit: config.queue_bytes,
-            marks_above: u64::MAX,
-            queue_share: None,
-            limits_queues: false,
+            mark_bytes: u64::MAX,
+            alpha: None,
         }
     }
 
@@ -152,22 +150,17 @@ impl Port {
         }
     }
 
-    /// Queues a packet if the port then holds at most `limit` bytes. If `limits_queues` is set, the limit
-    /// applies to the packet's queue instead.
-    pub(crate) fn enqueue(&mut self, number: u32, packet: &PacketInfo, limit: u64) -> Admission {
+    /// Queues a packet if the buffer has room for it, perhaps after dropping others.
+    pub(crate) fn enqueue(&mut self, number: u32, packet: &PacketInfo, room: Room) -> Admission {
         let bytes = self.cost(packet.wire_len);
         let mut admission = Admission::Queued;
         let queue = self.queue_of(packet.priority);
-        let held = if self.limits_queues { self.bytes_of[queue] } else { self.queued_bytes };
-        if held + bytes > limit {
-            let evicted = self.evict(packet.rank, bytes, limit);
+        if !room.admits(self.bytes_of[queue], bytes) {
+            let evicted = self.evict(packet.rank, bytes, room.free);
             if evicted.is_empty() {
                 return Admission::Dropped;
             }
             admission = Admission::QueuedAfterDropping(evicted);
-        }
-        if !self.leaves_room(queue, bytes, limit) {
-            return Admission::Dropped;
         }
         let (wire_len, rank, flow) = (packet.wire_len, packet.rank, packet.flow);
         self.queues[queue].push_back(Waiting { packet: number, wire_len, rank, flow });
@@ -186,14 +179,6 @@ impl Port {
         }
     }
 
-    /// Returns whether the port's other queues keep their part of `limit` if this queue grows by `bytes`.
-    #[inline]
-    fn leaves_room(&self, queue: usize, bytes: u64, limit: u64) -> bool {
-        let Some(share) = self.queue_share else { return true };
-        let own = self.bytes_of[queue];
-        own == 0 || own + bytes <= u64::from(share).saturating_mul(limit.saturating_sub(self.queued_bytes))
-    }
-
     /// Returns whether the start of a packet must be scheduled: a packet is queued, and no event is scheduled
     /// for it.
     #[inline]
@@ -201,43 +186,44 @@ impl Port {
         self.occupied != 0 && !self.wakeup_pending
     }
 
-    /// Starts a packet if the port is idle; `None`: the packet has to be queued.
+    /// Starts a packet if the port is idle and its buffer has room; `None`: the packet has to be queued.
     #[inline]
     pub(crate) fn depart_at_once(
         &mut self,
         now: Time,
         number: u32,
         wire_len: u32,
-        limit: u64,
+        free: u64,
     ) -> Option<Departure> {
-        if self.occupied != 0 || self.free_at() > now || self.cost(wire_len) > limit {
+        if self.occupied != 0 || self.free_at() > now || self.cost(wire_len) > free {
             return None;
         }
         self.max_queued_bytes = self.max_queued_bytes.max(self.cost(wire_len));
         Some(self.start(now, number, wire_len))
     }
 
-    /// Drops packets of greater ranks until a packet of this rank fits, and returns the dropped packets. An
-    /// empty result means there is no room.
+    /// Drops packets of greater ranks until a packet of this rank fits into the `free` bytes, and returns the
+    /// dropped packets. An empty result means there is no room.
     ///
     /// Several packets may have to be dropped: the packet with the greatest rank may be a short probe for a
     /// message that has waited for a long time.
-    fn evict(&mut self, rank: u32, bytes: u64, limit: u64) -> Vec<u32> {
+    fn evict(&mut self, rank: u32, bytes: u64, mut free: u64) -> Vec<u32> {
         let mut evicted = Vec::new();
         if self.discipline != Discipline::Rank {
             return evicted;
         }
         let worse = self.queues[0].iter().filter(|waiting| waiting.rank > rank);
         let freed: u64 = worse.map(|waiting| self.cost(waiting.wire_len)).sum();
-        if self.queued_bytes - freed + bytes > limit {
+        if free + freed < bytes {
             return evicted;
         }
-        while self.queued_bytes + bytes > limit {
+        while free < bytes {
             // Of equal ranks the last packet is dropped: the earlier packets of its flow are useful without
             // it.
             let worst = self.queues[0].iter().enumerate().max_by_key(|(_, waiting)| waiting.rank);
             let worst = worst.map(|(at, _)| at);
             let Some(worst) = worst.and_then(|at| self.queues[0].remove(at)) else { break };
+            free += self.cost(worst.wire_len);
             self.queued_bytes -= self.cost(worst.wire_len);
             self.bytes_of[0] -= self.cost(worst.wire_len);
             evicted.push(worst.packet);
@@ -298,10 +284,10 @@ impl Port {
         self.queued_bytes
     }
 
-    /// Returns the bytes in the queue of this priority.
+    /// Returns the free bytes of the port's own buffer.
     #[inline]
-    pub(crate) fn held(&self, priority: u8) -> u64 {
-        self.bytes_of[self.queue_of(priority)]
+    pub(crate) fn free_bytes(&self) -> u64 {
+        self.limit.saturating_sub(self.queued_bytes)
     }
 
     /// Returns whether the queue and the link are empty.
@@ -338,9 +324,12 @@ mod tests {
     }
 
     fn enqueue(port: &mut Port, packet: u32, wire_len: u32, priority: u8) -> bool {
-        let limit = port.config.queue_bytes;
         let info = PacketInfo { wire_len, priority, ..PacketInfo::default() };
-        port.enqueue(packet, &info, limit) == Admission::Queued
+        port.enqueue(packet, &info, room(port)) == Admission::Queued
+    }
+
+    fn room(port: &Port) -> Room {
+        Room { free: port.free_bytes(), alpha: port.alpha }
     }
 
     #[test]
@@ -381,22 +370,13 @@ mod tests {
 
     #[test]
     fn a_queue_leaves_room_for_the_others_of_its_port() {
-        let mut port = Port { queue_share: Some(3), ..port(Discipline::Strict) };
+        let mut port = Port { alpha: Some(Alpha::whole(3)), ..port(Discipline::Strict) };
         // A single queue gets three quarters of the limit, and the next queue gets three quarters of the
         // rest.
         let got = [0, 7].map(|priority| (0..400).filter(|&n| enqueue(&mut port, n, 0, priority)).count());
         assert_eq!(got, [300, 75]);
         assert_eq!(port.depart(Time::ZERO).map(|departure| departure.packet), Some(0));
         assert!(enqueue(&mut port, 1_000, 0, 7) && !enqueue(&mut port, 1_001, 0, 0));
-    }
-
-    #[test]
-    fn a_limit_of_queues_holds_for_each_alone() {
-        let mut port = Port { limits_queues: true, ..port(Discipline::Strict) };
-        let got = [0, 7].map(|priority| (0..40).filter(|&n| enqueue(&mut port, n, 90, priority)).count());
-        assert_eq!(got, [40, 40], "a port of 4,000 bytes, and packets of 100");
-        assert!(!enqueue(&mut port, 40, 90, 0) && enqueue(&mut port, 41, 90, 1));
-        assert_eq!((port.held(0), port.held(1)), (4_000, 100));
     }
 
     #[test]
@@ -420,7 +400,8 @@ mod tests {
     }
 
     fn ranked(port: &mut Port, packet: u32, rank: u32, flow: u32) -> Admission {
-        port.enqueue(packet, &PacketInfo { wire_len: 990, rank, flow, ..PacketInfo::default() }, 4_000)
+        let info = PacketInfo { wire_len: 990, rank, flow, ..PacketInfo::default() };
+        port.enqueue(packet, &info, room(port))
     }
 
     #[test]
@@ -451,12 +432,12 @@ mod tests {
             [(1, 10, 2_990), (2, 60, 240), (3, 70, 240), (4, 5, 240), (5, 50, 240)]
         {
             let info = PacketInfo { wire_len, rank, flow: packet, ..PacketInfo::default() };
-            assert_eq!(port.enqueue(packet, &info, 4_000), Admission::Queued);
+            assert_eq!(port.enqueue(packet, &info, room(&port)), Admission::Queued);
         }
         let long = PacketInfo { wire_len: 490, rank: 20, flow: 9, ..PacketInfo::default() };
-        assert_eq!(port.enqueue(6, &long, 4_000), Admission::QueuedAfterDropping(vec![3, 2]));
+        assert_eq!(port.enqueue(6, &long, room(&port)), Admission::QueuedAfterDropping(vec![3, 2]));
         let too_long = PacketInfo { wire_len: 740, rank: 20, flow: 10, ..PacketInfo::default() };
-        assert_eq!(port.enqueue(7, &too_long, 4_000), Admission::Dropped);
+        assert_eq!(port.enqueue(7, &too_long, room(&port)), Admission::Dropped);
         assert_eq!(port.queued_bytes(), 4_000);
     }
 }

@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use homa_proto::wire::DATA_HEADER_LEN;
 use homa_proto::{Config, MS, SEC};
 use homa_sim::{
-    Buffer, ClusterConfig, ClusterReport, Exchange, Framing, HomaConfig, LinkConfig, SwitchConfig, Topology,
-    Traffic, TransportConfig,
+    Buffer, ClusterConfig, ClusterReport, Exchange, Framing, HomaConfig, LinkConfig, QUEUE_ALPHA,
+    SwitchConfig, Topology, Traffic, TransportConfig,
 };
 use homa_workload::Workload;
 
@@ -27,8 +27,8 @@ fn rack(hosts: usize, mbps: u64, port_packets: u64) -> ClusterConfig {
         topology: Topology::Switch { delay_ns: 0 },
         link: LinkConfig { rate_bps: mbps * 1_000_000, overhead_bytes: OVERHEAD, ..base.link },
         switch: SwitchConfig {
-            buffer: Buffer::Ports { bytes: port_bytes },
-            queue_share: Some(8),
+            buffer: Some(Buffer::PerPort { bytes: port_bytes }),
+            queue_alpha: Some(QUEUE_ALPHA),
             ..SwitchConfig::default()
         },
         nic_queue_bytes: 1 << 30,
@@ -53,7 +53,9 @@ fn run(transport: &TransportConfig, cluster: &ClusterConfig) -> ClusterReport {
 /// Runs Homa with this many granted packets or, if `granted` is `None`, with as many as the settings for this
 /// link and port permit.
 fn homa(cluster: &ClusterConfig, granted: Option<u32>) -> ClusterReport {
-    let Buffer::Ports { bytes } = cluster.switch.buffer else { panic!("a port has bytes of its own") };
+    let Some(Buffer::PerPort { bytes }) = cluster.switch.buffer else {
+        panic!("a port has bytes of its own")
+    };
     let mbps = (cluster.link.rate_bps / 1_000_000) as u32;
     let config = Config { max_packet: PACKET, ..Config::default() }.on_link(mbps).through_port(bytes);
     let protocol = match granted {

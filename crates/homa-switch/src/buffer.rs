@@ -1,11 +1,6 @@
 //! The thresholds at which a queue of the switch counts as full.
 
-use crate::config::Buffer;
-
-/// Threshold of a queue in a port's own buffer, as a multiple of the free bytes of that buffer. A single busy
-/// queue gets eight ninths of the buffer. Without a threshold, the lowest priority would fill the port, and
-/// the switch would drop control packets of the highest.
-pub const QUEUE_ALPHA: u32 = 8;
+use homa_egress::{Buffer, QUEUE_ALPHA, Room};
 
 /// The bytes queued at all ports, and their limit.
 #[derive(Debug)]
@@ -22,18 +17,15 @@ impl Pool {
     /// Returns whether a queue of `queue_used` bytes, at a port of `port_used` bytes, has room for `bytes`
     /// more.
     pub(crate) fn has_room(&self, port_used: u64, queue_used: u64, bytes: u64) -> bool {
-        match self.buffer {
+        let room = match self.buffer {
             Buffer::PerPort { bytes: limit } => {
-                let free = limit.saturating_sub(port_used);
-                let threshold = u64::from(QUEUE_ALPHA) * free;
-                bytes <= free && (queue_used == 0 || queue_used + bytes <= threshold)
+                Room { free: limit.saturating_sub(port_used), alpha: Some(QUEUE_ALPHA) }
             }
             Buffer::Shared { bytes: limit, alpha } => {
-                let free = limit.saturating_sub(self.used);
-                let threshold = ((alpha * free as f64) as u64).max(Buffer::LEAST_BYTES);
-                bytes <= free && queue_used + bytes <= threshold
+                Room { free: limit.saturating_sub(self.used), alpha: Some(alpha) }
             }
-        }
+        };
+        room.admits(queue_used, bytes)
     }
 
     pub(crate) fn take(&mut self, bytes: u64) {
@@ -51,6 +43,8 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
+    use homa_egress::Alpha;
+
     use super::*;
 
     /// Fills the only busy queue of a port with 1,000-byte frames, and returns how many fit.
@@ -75,7 +69,7 @@ mod tests {
 
     #[test]
     fn ports_that_share_leave_some_for_the_next() {
-        let mut pool = Pool::new(Buffer::Shared { bytes: 1_000_000, alpha: 1.0 });
+        let mut pool = Pool::new(Buffer::Shared { bytes: 1_000_000, alpha: Alpha::whole(1) });
         let mut ports = [0; 4];
         let got = ports.each_mut().map(|used| fill(&mut pool, used));
         assert_eq!(got, [500, 250, 125, 63], "each half of what the ones before have left");
@@ -84,7 +78,7 @@ mod tests {
 
     #[test]
     fn an_empty_queue_always_gets_one_frame_while_there_is_room() {
-        let mut pool = Pool::new(Buffer::Shared { bytes: 10_000, alpha: 0.01 });
+        let mut pool = Pool::new(Buffer::Shared { bytes: 10_000, alpha: Alpha::from_percent(1) });
         assert!(pool.has_room(0, 0, 1_522) && !pool.has_room(1_000, 1_000, 1_000));
         pool.take(9_000);
         assert!(!pool.has_room(0, 0, 1_522));
@@ -112,7 +106,7 @@ mod tests {
 
     #[test]
     fn the_threshold_of_a_shared_buffer_holds_for_each_queue_alone() {
-        let queues = fill_queues(Buffer::Shared { bytes: 18_000, alpha: 1.0 });
+        let queues = fill_queues(Buffer::Shared { bytes: 18_000, alpha: Alpha::whole(1) });
         assert_eq!(queues, [9_000, 4_500, 2_250], "a full queue takes nothing else from its port's others");
     }
 }

@@ -1,5 +1,6 @@
 //! Configuration of a switch.
 
+use homa_egress::{Alpha, Buffer, Forwarding};
 use serde::{Deserialize, Serialize};
 
 /// Lowest rate of a link in bits per second.
@@ -10,37 +11,6 @@ pub const MAX_RATE_BPS: u64 = 10_000_000_000;
 
 /// Link overhead of an Ethernet frame in bytes: check sequence, preamble and inter-frame gap.
 pub const ETHERNET_OVERHEAD_BYTES: u32 = 24;
-
-/// Size of the switch's buffer, and how queues divide it.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Buffer {
-    /// A separate buffer for each port. A single busy queue gets eight ninths of it.
-    PerPort {
-        /// Size of the buffer in bytes of frames.
-        bytes: u64,
-    },
-    /// One buffer for all ports. A queue may hold `alpha` times the bytes that are free (dynamic thresholds,
-    /// as in switch chips). A single busy queue thus gets `alpha / (1 + alpha)` of the buffer, and each of
-    /// several gets less.
-    Shared {
-        /// Size of the buffer in bytes of frames.
-        bytes: u64,
-        /// Threshold of a queue, as a multiple of the free bytes.
-        alpha: f64,
-    },
-}
-
-/// When a frame leaves the switch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Forwarding {
-    /// When its last bit has crossed the link, as on a real link.
-    #[default]
-    StoreAndForward,
-    /// When its first bit would leave. The link is busy for the same time.
-    CutThrough,
-}
 
 /// Number of priorities, and maximum number of queues per port.
 pub const PRIORITIES: usize = 8;
@@ -53,7 +23,7 @@ pub struct SwitchConfig {
     pub rate_bps: Option<u64>,
     /// Link overhead per frame in bytes.
     pub overhead_bytes: u32,
-    /// The buffer.
+    /// The buffer. It holds the bytes of frames, without their overhead on a link.
     pub buffer: Buffer,
     /// Number of queues per port, 1 to 8. With fewer than 8, the lowest priorities share one queue.
     pub priorities: usize,
@@ -65,7 +35,8 @@ pub struct SwitchConfig {
     pub loss: f64,
     /// Seed of the random drops.
     pub seed: u64,
-    /// When a frame leaves.
+    /// When a frame leaves. With [`Forwarding::CutThrough`], a frame leaves when its first bit would. The link
+    /// is busy for the same time.
     pub forwarding: Forwarding,
 }
 
@@ -91,7 +62,7 @@ pub enum ConfigError {
         loss: f64,
     },
     /// The buffer is too small for a frame.
-    #[error("a buffer of {bytes} bytes holds no frame: use at least {} a port", Buffer::LEAST_BYTES)]
+    #[error("a buffer of {bytes} bytes holds no frame: use at least {MIN_BUFFER_BYTES} a port")]
     Buffer {
         /// The rejected value.
         bytes: u64,
@@ -104,19 +75,8 @@ pub enum ConfigError {
     },
 }
 
-impl Buffer {
-    /// The longest frame at MTU 1500.
-    pub const LEAST_BYTES: u64 = 1_522;
-
-    /// Returns the total buffer size in bytes of a switch with this many ports.
-    #[must_use]
-    pub fn bytes(self, ports: usize) -> u64 {
-        match self {
-            Buffer::PerPort { bytes } => bytes * ports as u64,
-            Buffer::Shared { bytes, .. } => bytes,
-        }
-    }
-}
+/// Smallest buffer: the longest frame at MTU 1500.
+const MIN_BUFFER_BYTES: u64 = 1_522;
 
 impl Default for SwitchConfig {
     /// Returns 1 Gbit/s, with a buffer of 1 ms for each port.
@@ -151,15 +111,19 @@ impl SwitchConfig {
             return Err(ConfigError::Loss { loss: self.loss });
         }
         let (Buffer::PerPort { bytes } | Buffer::Shared { bytes, .. }) = self.buffer;
-        if bytes < Buffer::LEAST_BYTES {
+        if bytes < MIN_BUFFER_BYTES {
             return Err(ConfigError::Buffer { bytes });
         }
-        match self.buffer {
-            Buffer::Shared { alpha, .. } if !(alpha > 0.0 && alpha <= 64.0) => {
-                Err(ConfigError::Alpha { alpha })
-            }
-            _ => Ok(()),
-        }
+        Ok(())
+    }
+
+    /// Returns a shared buffer of `bytes`, in which a queue may hold `alpha` times the free bytes.
+    ///
+    /// # Errors
+    /// `alpha` is out of range.
+    pub fn shared_buffer(bytes: u64, alpha: f64) -> Result<Buffer, ConfigError> {
+        let alpha = Alpha::from_multiple(alpha).ok_or(ConfigError::Alpha { alpha })?;
+        Ok(Buffer::Shared { bytes, alpha })
     }
 
     /// Returns the queue for frames of a priority; queue 0 is served last.
@@ -192,7 +156,10 @@ mod tests {
         says(|config| config.loss = 1.5, "0 to 1");
         says(|config| config.loss = f64::NAN, "0 to 1");
         says(|config| config.buffer = Buffer::PerPort { bytes: 100 }, "holds no frame");
-        says(|config| config.buffer = Buffer::Shared { bytes: 100_000, alpha: 0.0 }, "above 0");
+        for alpha in [0.0, 65.0, f64::NAN] {
+            let error = SwitchConfig::shared_buffer(100_000, alpha).unwrap_err().to_string();
+            assert!(error.contains("above 0"), "{error}");
+        }
         assert_eq!(of(|config| config.rate_bps = None), Ok(()));
     }
 

@@ -29,7 +29,8 @@
 //!   once, since the frames of their ring must be returned in order.
 //! - **A frame leaves when its last bit has left**, as on a real link; with `--cut-through` it leaves when
 //!   its first bit does.
-//! - **A full queue leaves room for the other queues of its port** (`buffer`), as in hardware switches. When
+//! - **A full queue leaves room for the other queues of its port** (`homa-egress`, which has the rule, and is
+//!   shared with the simulator), as in hardware switches. When
 //!   one priority could fill a whole port, the lowest priority caused drops of control packets of the
 //!   highest. An RPC was then given up although its peer was alive.
 //! - **Mean and maximum of queue lengths are exact**, and the distribution is sampled: recording a value for
@@ -70,14 +71,13 @@ mod switch;
 mod table;
 
 pub use bridge::{Bridge, BridgeConfig, BridgeError, LONGEST_NAP, PortOutput};
-pub use buffer::QUEUE_ALPHA;
 pub use config::{
-    Buffer, ConfigError, ETHERNET_OVERHEAD_BYTES, Forwarding, MAX_RATE_BPS, MIN_RATE_BPS, PRIORITIES,
-    SwitchConfig,
+    ConfigError, ETHERNET_OVERHEAD_BYTES, MAX_RATE_BPS, MIN_RATE_BPS, PRIORITIES, SwitchConfig,
 };
 pub use control::{ControlError, ask};
 pub use depth::DepthSummary;
 pub use ethernet::{FrameHeader, Mac, mark_congestion, parse};
+pub use homa_egress::{Alpha, Buffer, Forwarding, QUEUE_ALPHA};
 pub use packet::{Packet, Packets};
 pub use stats::{PortSnapshot, QueueSnapshot, Snapshot};
 pub use switch::{Admission, DropReason, Route, Switch};

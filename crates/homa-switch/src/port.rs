@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 
+use homa_egress::Forwarding;
 use homa_trace::{EventKind, Place, Trace};
 
 use crate::buffer::Pool;
 use crate::config::PRIORITIES;
-use crate::config::{Forwarding, SwitchConfig};
+use crate::config::SwitchConfig;
 use crate::depth::Depth;
 use crate::packet::Packets;
 use crate::queues::{QueuedFrame, Queues};
@@ -163,7 +164,7 @@ fn time_on_link(bytes: u32, bps: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Buffer;
+    use homa_egress::Buffer;
 
     struct Link {
         port: Port<u32>,

@@ -280,9 +280,9 @@ impl<F> Switch<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Buffer;
     use crate::ethernet::Mac;
     use crate::packet::Packet;
+    use homa_egress::Buffer;
     use homa_trace::{Clock, Record};
 
     const FRAME: usize = 1_226;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use homa_report::number::brief;
 use homa_sim::{
-    Buffer, ClusterConfig, Connections, HomaConfig, LeafSpine, Spread, TcpConfig, Topology, Traffic,
+    Alpha, Buffer, ClusterConfig, Connections, HomaConfig, LeafSpine, Spread, TcpConfig, Topology, Traffic,
     TransportConfig,
 };
 use homa_workload::Workload;
@@ -262,7 +262,8 @@ impl SettingsDraft {
     fn buffers(&self, cluster: &mut ClusterConfig) -> Result<(), String> {
         match (self.shared_buffer, self.buffer_share) {
             (Some(bytes), share) => {
-                cluster.switch.buffer = Buffer::Shared { bytes, share_percent: share.unwrap_or(100) };
+                let alpha = Alpha::from_percent(share.unwrap_or(100));
+                cluster.switch.buffer = Some(Buffer::Shared { bytes, alpha });
             }
             (None, Some(_)) => {
                 return Err("buffer-share: has no effect without shared-buffer".to_owned());

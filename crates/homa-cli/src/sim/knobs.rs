@@ -309,12 +309,12 @@ pub const KNOBS: &[Knob] = &[
         "HOW",
         "store (a switch forwards a packet once it has arrived completely) or cut-through",
         |draft, text| {
-            let words = [("store", Forwarding::Store), ("cut-through", Forwarding::CutThrough)];
+            let words = [("store", Forwarding::StoreAndForward), ("cut-through", Forwarding::CutThrough)];
             draft.cluster.switch.forwarding = word(text, &words)?;
             Ok(())
         },
         |plan| match plan.cluster.switch.forwarding {
-            Forwarding::Store => json!("store"),
+            Forwarding::StoreAndForward => json!("store"),
             Forwarding::CutThrough => json!("cut-through"),
         },
     ),
@@ -350,14 +350,11 @@ pub const KNOBS: &[Knob] = &[
         "BYTES|none",
         "Buffer of each port of a switch, beyond which packets are dropped. none: unlimited",
         |draft, text| {
-            draft.cluster.switch.buffer = match none_or(text, bytes)? {
-                Some(bytes) => Buffer::Ports { bytes },
-                None => Buffer::PerPort,
-            };
+            draft.cluster.switch.buffer = none_or(text, bytes)?.map(|bytes| Buffer::PerPort { bytes });
             Ok(())
         },
         |plan| match plan.cluster.switch.buffer {
-            Buffer::Ports { bytes } => json!(bytes),
+            Some(Buffer::PerPort { bytes }) => json!(bytes),
             _ => Value::Null,
         },
     ),
@@ -367,20 +364,20 @@ pub const KNOBS: &[Knob] = &[
         "Buffer of each switch, shared by its ports",
         set!(shared_buffer = bytes),
         |plan| match plan.cluster.switch.buffer {
-            Buffer::Shared { bytes, .. } => json!(bytes),
+            Some(Buffer::Shared { bytes, .. }) => json!(bytes),
             _ => Value::Null,
         },
     ),
     network_knob(
         "buffer-share",
         "PERCENT",
-        "Maximum share of the free part of a shared buffer that a port may use",
+        "Maximum share of the free part of a shared buffer that a queue may use",
         |draft, text| {
             draft.buffer_share = Some(between(text, 1..=100)?);
             Ok(())
         },
         |plan| match plan.cluster.switch.buffer {
-            Buffer::Shared { share_percent, .. } => json!(share_percent),
+            Some(Buffer::Shared { alpha, .. }) => json!(alpha.percent()),
             _ => Value::Null,
         },
     ),
@@ -405,8 +402,8 @@ pub const KNOBS: &[Knob] = &[
             "BYTES",
             "DCTCP: queue length at a host's link from which on packets are marked; scaled to the rate of core links [default: 65 full \
              packets at 10 Gbit/s, in proportion at other rates]",
-            set!(cluster.switch.mark_above_bytes = bytes),
-            |plan| json!(TcpConfig::dctcp(&plan.cluster).mark_above_bytes),
+            set!(cluster.switch.mark_bytes = bytes),
+            |plan| json!(TcpConfig::dctcp(&plan.cluster).mark_bytes),
         )
     },
     network_knob(

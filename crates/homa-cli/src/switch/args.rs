@@ -195,7 +195,7 @@ impl RunArgs {
             })
         };
         let buffer = match self.shared_buffer {
-            Some(amount) => Buffer::Shared { bytes: bytes(amount, "--shared-buffer")?, alpha: self.alpha },
+            Some(amount) => SwitchConfig::shared_buffer(bytes(amount, "--shared-buffer")?, self.alpha)?,
             // Without a rate, a time cannot be converted to bytes, so each port gets 1 MB.
             None if rate.is_none() && matches!(self.buffer, Amount::TimeNs(_)) => {
                 Buffer::PerPort { bytes: 1_000_000 }

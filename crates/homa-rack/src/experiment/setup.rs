@@ -83,6 +83,7 @@ fn port_bytes(program: Program, spec: &Spec) -> Option<u64> {
     match switch_of(program, spec).ok()?.buffer {
         Buffer::PerPort { bytes } => Some(bytes),
         Buffer::Shared { bytes, alpha } => {
+            let alpha = alpha.multiple();
             Some((bytes as f64 * alpha / (1.0 + alpha * f64::from(spec.hosts))) as u64)
         }
     }

@@ -14,8 +14,8 @@ use homa_proto::{MS, SEC};
 use homa_report::findings::{Section, Table};
 use homa_report::number::short_number;
 use homa_sim::{
-    Buffer, ClusterConfig, ClusterReport, Connections, Discipline, Exchange, Forwarding, Framing, HomaConfig,
-    LinkConfig, SwitchConfig, TcpConfig, Topology, Traffic, TransportConfig,
+    ClusterConfig, ClusterReport, Connections, Discipline, Exchange, Framing, HomaConfig, LinkConfig,
+    QUEUE_ALPHA, SwitchConfig, TcpConfig, Topology, Traffic, TransportConfig,
 };
 use homa_workload::{BinSummary, ShortSummary, SlowdownRecorder, Workload};
 use serde::Serialize;
@@ -291,18 +291,10 @@ fn to_end(transport: &TransportConfig, cluster: &ClusterConfig) -> ClusterReport
 /// space for all its bytes on the link, which is 2 % more for a full packet.
 fn simulated_switch(switch: &homa_switch::SwitchConfig) -> SwitchConfig {
     SwitchConfig {
-        buffer: match switch.buffer {
-            homa_switch::Buffer::PerPort { bytes } => Buffer::Ports { bytes },
-            homa_switch::Buffer::Shared { bytes, alpha } => {
-                Buffer::Shared { bytes, share_percent: (alpha * 100.0).round() as u32 }
-            }
-        },
-        mark_above_bytes: switch.mark_bytes,
-        forwarding: match switch.forwarding {
-            homa_switch::Forwarding::StoreAndForward => Forwarding::Store,
-            homa_switch::Forwarding::CutThrough => Forwarding::CutThrough,
-        },
-        queue_share: Some(homa_switch::QUEUE_ALPHA),
+        buffer: Some(switch.buffer),
+        mark_bytes: switch.mark_bytes,
+        forwarding: switch.forwarding,
+        queue_alpha: Some(QUEUE_ALPHA),
         ..SwitchConfig::default()
     }
 }
@@ -327,7 +319,7 @@ pub fn simulate(ask: &Simulation<'_>, measured: &[ContenderRuns]) -> Result<Simu
         let tcp = match way {
             Congestion::Cubic => TransportConfig::Tcp(tcp),
             Congestion::Dctcp => {
-                TransportConfig::Dctcp(TcpConfig { mark_above_bytes: cluster.switch.mark_above_bytes, ..tcp })
+                TransportConfig::Dctcp(TcpConfig { mark_bytes: cluster.switch.mark_bytes, ..tcp })
             }
             Congestion::Bbr | Congestion::Reno => continue,
         };
@@ -460,6 +452,8 @@ fn distance_table(pairs: &[(&ContenderRuns, &SimulatedRun)]) -> Table {
 
 #[cfg(test)]
 mod tests {
+    use homa_switch::{Alpha, Buffer};
+
     use super::*;
     use crate::experiment::options::{Program, VsTcpOptions};
 
@@ -531,10 +525,10 @@ mod tests {
 
     #[test]
     fn a_switch_is_the_same_in_the_simulator() {
-        let buffer = homa_switch::Buffer::Shared { bytes: 50_000, alpha: 0.5 };
+        let buffer = Buffer::Shared { bytes: 50_000, alpha: Alpha::from_percent(50) };
         let real = homa_switch::SwitchConfig { buffer, mark_bytes: Some(9), ..Default::default() };
         let switch = simulated_switch(&real);
-        assert_eq!(switch.buffer, Buffer::Shared { bytes: 50_000, share_percent: 50 });
-        assert_eq!((switch.mark_above_bytes, switch.forwarding), (Some(9), Forwarding::Store));
+        assert_eq!((switch.buffer, switch.queue_alpha), (Some(buffer), Some(QUEUE_ALPHA)));
+        assert_eq!((switch.mark_bytes, switch.forwarding), (Some(9), real.forwarding));
     }
 }

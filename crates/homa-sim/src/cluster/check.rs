@@ -1,12 +1,13 @@
 //! Checks of settings before a run.
 
+use homa_egress::Buffer;
 use homa_proto::SEC;
 use homa_workload::Poisson;
 
 use super::config::ClusterConfig;
 use super::traffic::messages_per_sec;
 use super::traffic::{Exchange, Traffic};
-use crate::fabric::{Buffer, MAX_HOSTS};
+use crate::fabric::MAX_HOSTS;
 use crate::topology::Topology;
 
 /// An invalid setting of a [`ClusterConfig`].
@@ -78,9 +79,9 @@ impl ClusterConfig {
             + u64::from(self.framing.header)
             + u64::from(self.link.overhead_bytes);
         let (buffer, share) = match self.switch.buffer {
-            Buffer::PerPort => (u64::MAX, 100),
-            Buffer::Ports { bytes } => (bytes, 100),
-            Buffer::Shared { bytes, share_percent } => (bytes, share_percent),
+            None => (u64::MAX, 100),
+            Some(Buffer::PerPort { bytes }) => (bytes, 100),
+            Some(Buffer::Shared { bytes, alpha }) => (bytes, alpha.percent()),
         };
         vec![
             rate(self.link.rate_bps, "rate"),
@@ -163,6 +164,8 @@ fn delay(ns: u64, field: &'static str) -> Rule {
 mod tests {
     use homa_workload::Workload;
 
+    use homa_egress::Alpha;
+
     use super::*;
     use crate::topology::LeafSpine;
 
@@ -214,7 +217,8 @@ mod tests {
         assert_eq!(wrong(|config| config.send_delay_ns = u64::MAX), Some("send delay"));
         assert_eq!(wrong(|config| config.link.queue_bytes = 100), Some("link queue"));
         assert_eq!(
-            wrong(|config| config.switch.buffer = Buffer::Shared { bytes: 9, share_percent: 50 }),
+            wrong(|config| config.switch.buffer =
+                Some(Buffer::Shared { bytes: 9, alpha: Alpha::from_percent(50) })),
             Some("buffer")
         );
         assert_eq!(wrong(|config| config.duration_ns = 0), Some("duration"));

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use homa_egress::Forwarding;
+
 use super::config::ClusterConfig;
-use crate::fabric::Forwarding;
 use crate::link::LinkConfig;
 use crate::topology::{Routes, Topology};
 

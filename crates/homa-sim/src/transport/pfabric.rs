@@ -10,13 +10,14 @@
 
 use std::collections::VecDeque;
 
+use homa_egress::Buffer;
 use homa_proto::Time;
 
 use super::interface::{Ctx, Transport};
 use super::parts::{ACK_BYTES, Alarms, PacketSet, Ranks, Slots, packets, payload};
 use crate::cluster::config::ClusterConfig;
 use crate::cluster::ideal::Framing;
-use crate::fabric::{Buffer, SwitchConfig};
+use crate::fabric::SwitchConfig;
 use crate::link::Discipline;
 use crate::packet::{Body, Packet, PacketInfo};
 
@@ -222,8 +223,8 @@ impl Transport for Pfabric {
     fn switch(config: &PfabricConfig, cluster: &ClusterConfig) -> SwitchConfig {
         SwitchConfig {
             discipline: Discipline::Rank,
-            buffer: Buffer::Ports { bytes: config.port_bytes },
-            mark_above_bytes: None,
+            buffer: Some(Buffer::PerPort { bytes: config.port_bytes }),
+            mark_bytes: None,
             ..cluster.switch
         }
     }

@@ -13,13 +13,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use homa_egress::Buffer;
 use homa_proto::{MS, Time};
 
 use super::interface::{Ctx, Transport};
 use super::parts::{ACK_BYTES, Alarms, packets, payload};
 use crate::cluster::config::ClusterConfig;
 use crate::cluster::ideal::Framing;
-use crate::fabric::{Buffer, SwitchConfig};
+use crate::fabric::SwitchConfig;
 use crate::link::Discipline;
 use crate::packet::{Body, Packet, PacketInfo};
 use crate::payload::mix;
@@ -52,8 +53,8 @@ pub struct TcpConfig {
     pub restarts_when_idle: bool,
     /// Size of each port's queue in bytes, including overhead; `None`: the cluster's setting.
     pub port_bytes: Option<u64>,
-    /// Length in bytes of the queue of a host's downlink above which packets are marked.
-    pub mark_above_bytes: Option<u64>,
+    /// Length in bytes of the queue of a host's downlink at and above which packets are marked.
+    pub mark_bytes: Option<u64>,
 }
 
 /// Link rate to which published thresholds refer.
@@ -75,7 +76,7 @@ impl TcpConfig {
     /// separate buffers, they hold at most 150 packets at 10 Gbit/s, and a proportional number at other
     /// rates. TCP fills any buffer, so an unlimited buffer would add seconds of queueing delay.
     pub fn for_cluster(cluster: &ClusterConfig) -> TcpConfig {
-        let own_buffers = cluster.switch.buffer == Buffer::PerPort;
+        let own_buffers = cluster.switch.buffer.is_none();
         let port_bytes = cluster.link.queue_bytes.min(scaled_packets(cluster, PORT_PACKETS));
         TcpConfig {
             connections: Connections::default(),
@@ -84,7 +85,7 @@ impl TcpConfig {
             min_timeout_ns: 10 * MS,
             restarts_when_idle: true,
             port_bytes: own_buffers.then_some(port_bytes),
-            mark_above_bytes: None,
+            mark_bytes: None,
         }
     }
 
@@ -93,8 +94,8 @@ impl TcpConfig {
     /// rates.
     pub fn dctcp(cluster: &ClusterConfig) -> TcpConfig {
         let default = scaled_packets(cluster, MARK_PACKETS);
-        let mark_above_bytes = Some(cluster.switch.mark_above_bytes.unwrap_or(default));
-        TcpConfig { mark_above_bytes, ..TcpConfig::for_cluster(cluster) }
+        let mark_bytes = Some(cluster.switch.mark_bytes.unwrap_or(default));
+        TcpConfig { mark_bytes, ..TcpConfig::for_cluster(cluster) }
     }
 }
 
@@ -591,8 +592,8 @@ impl<C: Congestion> Transport for Stream<C> {
     fn switch(config: &TcpConfig, cluster: &ClusterConfig) -> SwitchConfig {
         SwitchConfig {
             discipline: Discipline::Fifo,
-            buffer: config.port_bytes.map_or(cluster.switch.buffer, |bytes| Buffer::Ports { bytes }),
-            mark_above_bytes: config.mark_above_bytes,
+            buffer: config.port_bytes.map(|bytes| Buffer::PerPort { bytes }).or(cluster.switch.buffer),
+            mark_bytes: config.mark_bytes,
             ..cluster.switch
         }
     }
