@@ -100,10 +100,10 @@
 //!   drive at once, rather than a tick later (`Socket::attend`). A signal handler that polls does not drive,
 //!   takes no lock and allocates nothing; the library recognises it by its signal, which is blocked while the
 //!   handler runs.
-//! - **A poll of one Homa socket makes no system call while messages arrive** (`polling`): the library answers
-//!   it, and the descriptor shows the message only if somebody else looks at it: poll with other descriptors,
-//!   select, an epoll set, a thread that sleeps on it, or the next message. Programs with a signal handler are
-//!   excluded, since the handler may look, too.
+//! - **A poll of one Homa socket waits as recvmsg does** (`polling`), for 100 ms. The library answers it, and the
+//!   descriptor shows the message only if somebody else looks at it: poll with other descriptors, select, an
+//!   epoll set, a thread that sleeps on it, or the next message. Programs with a signal handler are excluded,
+//!   since the handler may look, too.
 //! - **Messages of one sendmmsg are sent together**, like those of `reply_all` in the Rust API: short ones for
 //!   one peer share packets.
 //! - **A batch of recvmmsg ends where nothing has arrived**, if it need not wait (MSG_WAITFORONE): only its first

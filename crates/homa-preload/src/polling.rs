@@ -11,12 +11,13 @@
 //! since it could not detect that a handler ran. Signals are delivered only during the program's sleep, which
 //! uses the mask of the program's call, so that they end the call with EINTR.
 //!
-//! For a message that the thread itself takes from the network, the descriptor need not become readable and
-//! unreadable again, which are two system calls: a poll of one Homa socket, which waits for messages only, is
-//! answered by the library. The descriptor then does not show the message ([`ReadinessFd::defer`]). Threads
-//! that are about to look at it settle that first (`hooks/polls`), and a thread that already sleeps is woken
-//! ([`SLEEPERS`]). A signal handler may look, too, but must not wait for the lock that settling takes: nothing
-//! is deferred in programs that have ever had a handler, nor for sockets in epoll sets.
+//! A thread that polls one Homa socket for messages only waits as in recvmsg, and sleeps where a packet wakes
+//! it. The library answers the poll, so that the descriptor need not become readable and unreadable again,
+//! which are two system calls for each message. The descriptor then does not show the message
+//! ([`ReadinessFd::defer`]). Threads that are about to look at it settle that first (`hooks/polls`), and a
+//! thread that already sleeps is woken ([`SLEEPERS`]). A signal handler may look, too, but must not wait for
+//! the lock that settling takes: none of this is done in programs that have ever had a handler, nor for
+//! sockets in epoll sets.
 
 use std::ffi::{c_int, c_short};
 use std::ptr;
@@ -128,8 +129,8 @@ impl Polled {
         found.map(|socket| Driven { socket, others })
     }
 
-    /// Returns the only polled descriptor and its socket, if it is a Homa socket whose messages alone are waited for,
-    /// and changes to its descriptor may be deferred.
+    /// Returns the only polled descriptor and its socket, if it is a Homa socket, the poll waits for messages
+    /// only, and changes to the descriptor may be deferred.
     fn sole(self) -> Option<(Arc<Socket>, pollfd)> {
         let Polled::Entries(entry, 1) = self else { return None };
         let entry = memory::read(entry).ok().filter(|entry| is_homa(entry.fd))?;
@@ -178,37 +179,49 @@ impl Polled {
     }
 }
 
-/// Drives the network for at most a millisecond. Returns whether the caller should check its descriptors and,
-/// if none is ready, call this function again.
+/// Maximum wait of a thread that polls one socket before it sleeps on the descriptor, in milliseconds.
+/// Cancellation does not end the wait.
+const SOLE_TURN_MS: u64 = 100;
+
+/// Drives the network for a while. Returns whether the caller should check its descriptors and, if none is
+/// ready, call this function again.
 #[inline(never)]
 fn turn(polled: Polled, longest: Option<Duration>, signals: &HeldSignals) -> bool {
     let mut again = false;
     answer(|| {
         // A vfork child shares the parent's memory, but must not drive the parent's host.
         let Some(state) = ProcessState::existing().filter(|state| state.is_mine()) else { return Ok(0) };
-        let Some(driven) = polled.driven(state) else { return Ok(0) };
         let this_turn = signals.begin_turn();
-        let sole = polled.sole().filter(|_| !this_turn.is_over());
-        let deferral = sole.as_ref().map(|(socket, _)| socket.signal.defer());
+        let at_most = |ms| {
+            let turn = Duration::from_millis(ms);
+            longest.map_or(turn, |longest| longest.min(turn))
+        };
+        if let Some((socket, _)) = polled.sole().filter(|_| !this_turn.is_over()) {
+            again = await_message(&socket, at_most(SOLE_TURN_MS), || !this_turn.is_over());
+            return Ok(0);
+        }
+        let Some(driven) = polled.driven(state) else { return Ok(0) };
         let mut rounds = 0_u32;
         let stop = || {
             rounds += 1;
             this_turn.is_over()
-                || sole.as_ref().is_some_and(|(socket, _)| socket.signal.is_owed())
                 || driven.others && rounds.is_multiple_of(ROUNDS_BETWEEN_LOOKS) && polled.is_ready()
         };
-        let turn = Duration::from_millis(POLL_INTERVAL_MS);
-        let longest = longest.map_or(turn, |longest| longest.min(turn));
-        again = driven.socket.drive_awhile(longest, stop) && !this_turn.is_over();
-        drop(deferral);
-        if let Some((socket, _)) = sole
-            && (SLEEPERS.load(SeqCst) > 0 || !socket.may_defer())
-        {
-            socket.signal.settle();
-        }
+        again = driven.socket.drive_awhile(at_most(POLL_INTERVAL_MS), stop) && !this_turn.is_over();
         Ok(0)
     });
     again
+}
+
+/// Waits for a message as recvmsg does. Returns whether one may have come while `wanted` returned true.
+fn await_message(socket: &Socket, longest: Duration, wanted: impl Fn() -> bool) -> bool {
+    let deferral = socket.signal.defer();
+    let come = socket.side().await_arrival(longest, &wanted) && wanted();
+    drop(deferral);
+    if SLEEPERS.load(SeqCst) > 0 || !socket.may_defer() {
+        socket.signal.settle();
+    }
+    come
 }
 
 /// Runs a call of the program that waits for descriptors. `wait` calls the underlying libc function with a
@@ -222,8 +235,6 @@ pub(crate) fn wait_in_turns(
     attend: impl Fn(),
     wait: impl Fn(Option<Duration>, *const sigset_t) -> c_int,
 ) -> c_int {
-    // SAFETY: no frame on the stack has a destructor, up to the program's frames.
-    unsafe { pthread_testcancel() };
     let signals = if timeout == Some(Duration::ZERO) { None } else { HeldSignals::hold() };
     let Some(signals) = signals else {
         attend();
@@ -234,7 +245,11 @@ pub(crate) fn wait_in_turns(
     let admitted = if mask.is_null() { None } else { memory::read(mask).ok() };
     let since = Instant::now();
     let left = || timeout.map(|timeout| timeout.saturating_sub(since.elapsed()));
-    let look = || polled.result().unwrap_or_else(|| wait(Some(Duration::ZERO), mask));
+    let look = || {
+        // SAFETY: no frame on the stack has a destructor, up to the program's frames.
+        unsafe { pthread_testcancel() };
+        polled.result().unwrap_or_else(|| wait(Some(Duration::ZERO), mask))
+    };
     let mut result = look();
     while result == 0 && left() != Some(Duration::ZERO) {
         if turn(polled, left(), &signals) && !signals.has_pending(admitted.as_ref()) {

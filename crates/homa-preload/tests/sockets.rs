@@ -61,21 +61,14 @@ fn descriptors_are_readable_exactly_while_there_is_a_message() {
     }
 }
 
-/// Runs a client whose polling threads drive the network for a minute, rather than the progress thread.
-fn run_looks(what: &str, host: &str, looks: &Path, port: u16) {
-    let mut command = client(looks, what, host, port, &[]);
-    command.env("HOMA_POLL_USECS", "60000000");
-    run(command);
-}
-
 #[test]
 fn every_call_sees_a_message_that_poll_has_reported() {
     let Some((program, looks)) = program("program").zip(program("looks")) else { return };
     for host in FAMILIES {
         let port = ports(1);
         let _echo = echo(&program, host, port, "1");
-        run_looks("sees-all", host, &looks, port);
-        run_looks("sees-all-in-epoll", host, &looks, port);
+        run(that_drives(client(&looks, "sees-all", host, port, &[])));
+        run(that_drives(client(&looks, "sees-all-in-epoll", host, port, &[])));
     }
 }
 
@@ -85,7 +78,7 @@ fn a_batch_is_what_has_arrived() {
     let Some((program, looks)) = program("program").zip(program("looks")) else { return };
     let port = ports(1);
     let _echo = echo(&program, FAMILIES[0], port, "1");
-    run_looks("batches", FAMILIES[0], &looks, port);
+    run(that_drives(client(&looks, "batches", FAMILIES[0], port, &[])));
 }
 
 #[test]

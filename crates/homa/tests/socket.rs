@@ -503,28 +503,28 @@ fn what_is_deferred_is_shown_when_somebody_asks_or_more_arrives() {
     };
     let deferral = signal.defer();
     send();
-    eventually("it is owed", || signal.is_owed());
-    assert!(signal.is_ready() && !is_shown(&signal));
+    eventually("it has come", || signal.is_ready());
+    assert!(!is_shown(&signal));
     drop(deferral);
     assert!(!is_shown(&signal));
     signal.settle();
-    assert!(signal.is_ready() && is_shown(&signal) && !signal.is_owed());
+    assert!(signal.is_ready() && is_shown(&signal));
     take();
     assert!(!signal.is_ready() && !is_shown(&signal));
 
     let deferral = signal.defer();
     send();
     send();
-    eventually("both are there", || signal.is_owed() && server.has_arrival());
+    eventually("one has come", || signal.is_ready());
     drop(deferral);
     take();
     eventually("the second is there", || signal.is_ready());
     take();
-    assert!(!signal.is_ready() && !signal.is_owed() && !is_shown(&signal));
+    assert!(!signal.is_ready() && !is_shown(&signal));
 
     let deferral = signal.defer();
     send();
-    eventually("it is owed", || signal.is_owed());
+    eventually("it has come", || signal.is_ready());
     drop(deferral);
     send();
     eventually("the next arrival shows both", || is_shown(&signal));

@@ -21,8 +21,7 @@ const BETWEEN_RECALLS: Duration = Duration::from_micros(100);
 fn note_action(signal: c_int, action: sighandler_t, nests: bool) {
     let noted = signals::note_action(signal, action, nests);
     if noted.is_first {
-        await_unblocked_turns();
-        settle_all();
+        end_unblocked_turns();
     }
     if !noted.must_be_deferred || RECALLED.load(SeqCst) {
         return;
@@ -40,25 +39,23 @@ fn note_action(signal: c_int, action: sighandler_t, nests: bool) {
     });
 }
 
-/// Waits until no thread drives in poll with signals unblocked; such threads check for handlers in each
-/// round. Gives up after some attempts, since a thread may not be scheduled.
-fn await_unblocked_turns() {
-    for _ in 0..RECALLS {
-        if signals::unblocked_turns() == 0 {
-            return;
+/// Ends the turns of threads that drive in poll with signals unblocked: such threads check for handlers in each
+/// round and when they are woken. Then makes the descriptors show what was deferred: the handler may look at
+/// them. Gives up after some attempts, since a thread may not be scheduled.
+fn end_unblocked_turns() {
+    let Some(state) = ProcessState::existing().filter(|state| state.is_mine()) else { return };
+    crate::ffi_border::answer(|| {
+        let sockets = state.all();
+        for _ in 0..RECALLS {
+            if signals::unblocked_turns() == 0 {
+                break;
+            }
+            sockets.iter().for_each(|socket| socket.side().recall());
+            std::thread::sleep(BETWEEN_RECALLS);
         }
-        std::thread::sleep(BETWEEN_RECALLS);
-    }
-}
-
-/// Makes the descriptors show what was deferred before there was a handler, which may look at them.
-fn settle_all() {
-    if let Some(state) = ProcessState::existing().filter(|state| state.is_mine()) {
-        crate::ffi_border::answer(|| {
-            state.all().iter().for_each(|socket| socket.signal.settle());
-            Ok(0)
-        });
-    }
+        sockets.iter().for_each(|socket| socket.signal.settle());
+        Ok(0)
+    });
 }
 
 /// Notifies all receiving threads so that they block their signals. Gives up after some attempts, since a

@@ -371,7 +371,9 @@ static void first_handler(const union address *silent, int after_child, int by)
 	pthread_t threads[2];
 
 	end_if_it_hangs();
-	CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, port.fd, &event) == 0);
+	/* The library waits differently for sockets that are in an epoll set. */
+	if (by > 3)
+		CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, port.fd, &event) == 0);
 	for (int i = 0; i < 2; i++)
 		CHECK(pthread_create(&threads[i], NULL, wait_for_signal, &waits[i]) == 0);
 	/* The threads need some time to start waiting. If this time is too short, the test proves less but

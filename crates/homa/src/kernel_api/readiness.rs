@@ -180,13 +180,6 @@ impl ReadinessFd {
         self.lock().shown || self.owed.load(SeqCst)
     }
 
-    /// Returns whether the descriptor should be readable and is not, because that was deferred. Takes no lock;
-    /// the answer may be out of date.
-    #[must_use]
-    pub fn is_owed(&self) -> bool {
-        self.owed.load(SeqCst)
-    }
-
     /// Makes the descriptor readable if that was [deferred](ReadinessFd::defer). Waits for a thread that is
     /// just deferring it.
     pub fn settle(&self) {

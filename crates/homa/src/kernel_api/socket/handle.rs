@@ -28,7 +28,7 @@ use crate::payload::memory::MessageMemory;
 use crate::payload::pool::{self, Pool};
 use crate::runtime::calls::CallOwner;
 use crate::runtime::copy_and_send;
-use crate::runtime::engine::{Engine, Phase};
+use crate::runtime::engine::Engine;
 use crate::runtime::shared_engine::SharedEngine;
 use crate::runtime::socket_outcome::{CallInfo, Outcome};
 use crate::runtime::sockets::SocketCall;
@@ -413,11 +413,8 @@ impl Socket {
     /// closed. Runs none of the application's code.
     #[must_use]
     pub fn has_arrival(&self) -> bool {
-        let has_arrival = |engine: &Engine, index: usize| {
-            engine.sockets.open[index].closed || engine.phase != Phase::Open || engine.arrivals(index) > 0
-        };
         let mut members = self.members.iter();
-        members.any(|member| member.shared.lock().peek(|engine| has_arrival(engine, member.index)))
+        members.any(|member| member.shared.lock().peek(|engine| engine.has_arrival(member.index)))
     }
 
     /// Sets a waker, which may be called from any thread. It is called when something arrives for which no

@@ -94,6 +94,11 @@ impl Engine {
         Ok(id)
     }
 
+    /// Returns whether taking from a socket would return an arrival, or an error because it is closed.
+    pub(crate) fn has_arrival(&self, socket: usize) -> bool {
+        self.sockets.open[socket].closed || self.phase != Phase::Open || self.arrivals(socket) > 0
+    }
+
     /// Returns the number of requests, plus outcomes of calls that are not private, that can be taken from a
     /// socket.
     pub(crate) fn arrivals(&self, socket: usize) -> usize {

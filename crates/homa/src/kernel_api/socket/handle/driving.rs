@@ -22,6 +22,25 @@ impl Socket {
         wait::drive_awhile(&member.shared, member.shared.after(longest), stop)
     }
 
+    /// Waits as [`recv_while`](Socket::recv_while) does, but takes nothing: for a thread that polls this socket
+    /// only. Returns whether there is an arrival; another thread may take it, and threads that wait for it in
+    /// [`recv`](Socket::recv) are woken for it first. On a host with several endpoints, this always returns
+    /// false.
+    pub fn await_arrival(&self, longest: Duration, wanted: impl Fn() -> bool) -> bool {
+        let [member] = self.members.as_slice() else { return false };
+        let on = member.wait_target();
+        let until = Some((member.shared.after(longest), longest.is_zero()));
+        let found = self.wait(member, on, until, wanted, |engine| {
+            let found = engine.has_arrival(member.index);
+            if found {
+                // The wake-up that this thread may have used up is another's, or the waker's.
+                engine.waiting.note_ready(on);
+            }
+            found.then_some(())
+        });
+        found.is_some()
+    }
+
     /// Returns whether the other socket belongs to the same host, so that driving one drives both.
     #[must_use]
     pub fn shares_host(&self, other: &Socket) -> bool {
@@ -33,6 +52,7 @@ impl Socket {
 mod tests {
     use std::net::SocketAddr;
     use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
     use std::sync::mpsc;
     use std::task::{Wake, Waker};
     use std::thread::{self, ThreadId};
@@ -91,6 +111,46 @@ mod tests {
         assert!(
             matches!(client.recv(Some(Duration::ZERO)), Ok(Arrival::Outcome(outcome)) if outcome.cookie == 7)
         );
+        drop(answers.join().unwrap());
+    }
+
+    #[test]
+    fn a_thread_that_awaits_an_arrival_leaves_it_to_one_that_receives() {
+        let (there, host) = (host(Duration::ZERO), host(PATIENCE));
+        let server = there.server(9).unwrap();
+        let to = ServerAddr::new(there.local_addr(), 9);
+        let client = host.socket(None).unwrap();
+        let callers = Arc::new(Callers::default());
+        client.set_waker(Some(Waker::from(Arc::clone(&callers))));
+        assert!(!client.await_arrival(Duration::from_millis(1), || true), "nothing comes");
+        assert!(!client.await_arrival(PATIENCE, || false), "it is not wanted");
+        let answers = thread::spawn(move || {
+            for _ in 0..2 {
+                server.recv().wait().unwrap().reply("answer").unwrap();
+            }
+            (server, there)
+        });
+        let start = || client.start(to, Bytes::from_static(b"?"), 7, false).unwrap();
+        start();
+        assert!(client.await_arrival(PATIENCE, || true));
+        assert!(!callers.0.lock().unwrap().is_empty(), "the waker is called, as nobody receives");
+        assert!(client.await_arrival(PATIENCE, || true), "it is still there");
+        assert!(matches!(client.recv(Some(Duration::ZERO)), Ok(Arrival::Outcome(_))));
+        // Whichever of the two drives, the one that receives gets the message.
+        let received = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let receives = scope.spawn(|| {
+                let result = client.recv(Some(PATIENCE));
+                received.store(true, SeqCst);
+                result
+            });
+            let awaits = scope.spawn(|| client.await_arrival(PATIENCE, || !received.load(SeqCst)));
+            start();
+            let result = receives.join().unwrap();
+            client.recall();
+            awaits.join().unwrap();
+            assert!(matches!(result, Ok(Arrival::Outcome(_))));
+        });
         drop(answers.join().unwrap());
     }
 
