@@ -90,6 +90,8 @@ pub struct RxBurst {
     more: bool,
     /// See [`RxBurst::is_handed_over`].
     handed_over: bool,
+    /// See [`RxBurst::is_reordered`].
+    reordered: bool,
 }
 
 /// A packet that outlives its burst, still in its original frame. Dropping it returns the frame to its
@@ -149,6 +151,7 @@ impl RxBurst {
             cap: RxBurst::full_cap(),
             more: false,
             handed_over: false,
+            reordered: false,
         }
     }
 
@@ -197,6 +200,17 @@ impl RxBurst {
         self.handed_over
     }
 
+    /// Records that the packets may have been overtaken by later ones.
+    pub(crate) fn note_reordered(&mut self) {
+        self.reordered = true;
+    }
+
+    /// Whether packets of other senders may have arrived before these and still wait in the driver.
+    #[must_use]
+    pub fn is_reordered(&self) -> bool {
+        self.reordered
+    }
+
     /// Returns the maximum number of datagrams that a driver receives at a time.
     pub(crate) fn max_packets(&self) -> usize {
         self.cap.take(BURST_PACKETS as u32) as usize
@@ -209,6 +223,7 @@ impl RxBurst {
         self.end = 0;
         self.more = false;
         self.handed_over = false;
+        self.reordered = false;
         if let (false, Some(source)) = (self.frames.is_empty(), &self.source) {
             source.release(&self.frames);
             self.frames.clear();

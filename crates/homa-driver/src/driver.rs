@@ -367,6 +367,8 @@ pub struct DriverStats {
     /// Packets that the kernel dropped before this driver could receive them, because the receive buffer was
     /// full.
     pub queue_drops: u64,
+    /// Packets received and dropped because too many packets of their sender waited to be processed.
+    pub backlog_drops: u64,
     /// Packets received for other processes and handed over to them, if processes share a UDP port.
     pub handed_over: u64,
     /// Packets received for other processes and dropped, because the destination process accepted none.
@@ -396,6 +398,7 @@ impl DriverStats {
             undivided: self.undivided + other.undivided,
             damaged: self.damaged + other.damaged,
             queue_drops: self.queue_drops + other.queue_drops,
+            backlog_drops: self.backlog_drops + other.backlog_drops,
             handed_over: self.handed_over + other.handed_over,
             hand_over_drops: self.hand_over_drops + other.hand_over_drops,
             taken_over: self.taken_over + other.taken_over,

@@ -6,7 +6,7 @@
 //! through which any of them sends. The runtime lets one process receive from the socket
 //! ([`Driver::set_receive_filter`]); this process hands each packet to the process that has its Homa port
 //! ([`Exchange`]). If the receiving process ends or stops, another one receives; packets that wait in the
-//! socket are not lost.
+//! socket are not lost. If many packets wait in the socket, their senders are served in turn (`backlog`).
 //!
 //! Rejected: a socket in each process, in an SO_REUSEPORT group that is steered by the Homa port. A BPF
 //! program identifies sockets by their position in the group, which changes when a process ends and which no
@@ -25,6 +25,7 @@
 //! The kernel is not asked for send times ([`Driver::stamp_sent`]): the processes that share the socket would
 //! get each other's reports.
 
+mod backlog;
 mod exchange;
 mod message;
 mod names;
@@ -49,6 +50,7 @@ pub use crate::socket::BindError;
 use crate::socket::by_version::ReceiveTurn;
 use crate::socket::{LinkedSocket, MAX_SEGMENTED_BYTES, PacketSocket, SocketConfig, by_version};
 use crate::udp::{MAX_PACKET_BYTES, UdpConfig};
+use backlog::FairQueue;
 use exchange::SocketExchange;
 use port::PortOffer;
 
@@ -122,6 +124,8 @@ pub struct LinuxUdpDriver {
     poll: OwnedFd,
     receives: bool,
     turn: ReceiveTurn,
+    fair_sockets: FairQueue,
+    fair_mail: FairQueue,
     /// Number of consecutive calls that found packets in a socket, and of those that found nothing.
     found: u32,
     idle: u32,
@@ -201,6 +205,8 @@ impl LinuxUdpDriver {
             poll,
             receives: false,
             turn: ReceiveTurn::default(),
+            fair_sockets: FairQueue::default(),
+            fair_mail: FairQueue::default(),
             found: 0,
             idle: 0,
             retry_at: None,
@@ -226,9 +232,27 @@ impl LinuxUdpDriver {
         Ok(())
     }
 
+    /// Receives packets from the sockets, of all senders in turn.
+    fn receive_from_sockets(&mut self, burst: &mut RxBurst) -> io::Result<()> {
+        let (sockets, turn, receives) = (&mut self.sockets, &mut self.turn, self.receives);
+        // A process that is no longer the receiver only has the packets that it took before.
+        let receive = |burst: &mut RxBurst| if receives { turn.receive(sockets, burst) } else { Ok(()) };
+        self.fair_sockets.receive(burst, receive)
+    }
+
     /// Receives packets and reports that other processes handed over.
     fn take_handed_over(&mut self, burst: &mut RxBurst) {
-        self.exchange.receive(burst);
+        let exchange = &mut self.exchange;
+        let receive = |burst: &mut RxBurst| {
+            burst.clear();
+            exchange.receive(burst);
+            Ok(())
+        };
+        // Receiving from the exchange does not fail.
+        let _ = self.fair_mail.receive(burst, receive);
+        if !burst.is_empty() {
+            burst.note_handed_over();
+        }
         while let Some(report) = self.exchange.take_handed_report() {
             let socket = by_version::socket_for(&self.sockets, report.to.ip());
             self.sockets[socket].socket.main.note_report(&report);
@@ -286,13 +310,14 @@ impl Driver for LinuxUdpDriver {
 
     fn receive(&mut self, burst: &mut RxBurst) -> io::Result<usize> {
         burst.clear();
-        let mail_first = !self.receives || self.found >= MAIL_EVERY;
+        let reads = self.receives || self.fair_sockets.has_backlog();
+        let mail_first = !reads || self.found >= MAIL_EVERY;
         if mail_first {
             self.found = 0;
             self.take_handed_over(burst);
         }
-        if burst.is_empty() && self.receives {
-            self.turn.receive(&mut self.sockets, burst)?;
+        if burst.is_empty() && reads {
+            self.receive_from_sockets(burst)?;
             self.found = if burst.is_empty() { 0 } else { self.found + 1 };
         }
         if burst.is_empty() && !mail_first {
@@ -333,7 +358,9 @@ impl Driver for LinuxUdpDriver {
     fn poll_timeout(&self) -> Option<u64> {
         let left = |at: Instant| at.saturating_duration_since(Instant::now()).as_nanos() as u64;
         let due = self.sockets.iter().filter_map(|shared| shared.socket.poll_timeout());
-        due.chain(self.retry_at.map(left)).min()
+        // The descriptor does not show packets of the backlog.
+        let backlog = (self.fair_sockets.has_backlog() || self.fair_mail.has_backlog()).then_some(0);
+        due.chain(self.retry_at.map(left)).chain(backlog).min()
     }
 
     /// An epoll descriptor does not report room for sending.
@@ -379,6 +406,7 @@ impl Driver for LinuxUdpDriver {
         let sockets = self.sockets.iter().map(|shared| shared.socket.stats());
         let mut stats = sockets.fold(DriverStats::default(), DriverStats::plus);
         let counts = self.exchange.counts();
+        stats.backlog_drops = self.fair_sockets.dropped() + self.fair_mail.dropped();
         stats.handed_over = counts.handed_over;
         stats.hand_over_drops = counts.dropped;
         stats.taken_over = counts.taken;

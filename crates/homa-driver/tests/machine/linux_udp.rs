@@ -196,6 +196,39 @@ fn a_process_that_takes_nothing_costs_its_own_packets_and_no_others() {
     });
 }
 
+/// HOST-14.
+#[test]
+fn packets_of_one_sender_do_not_wait_for_the_backlog_of_another() {
+    const GREEDY: usize = 4_000;
+    in_namespace(|| {
+        let mut driver = bind("127.0.0.1").unwrap();
+        let [greedy, honest] = ["127.0.0.2", "127.0.0.3"].map(|ip| UdpSocket::bind((ip, 0)).unwrap());
+        for number in 0..GREEDY as u32 {
+            greedy.send_to(&number.to_be_bytes(), here()).unwrap();
+        }
+        honest.send_to(b"honest", here()).unwrap();
+        let (mut before_honest, mut in_order) = (None, 0);
+        let mut burst = RxBurst::new();
+        // Sent over loopback, all packets wait in the socket by now.
+        while in_order < GREEDY {
+            assert!(driver.receive(&mut burst).unwrap() > 0, "after {in_order} packets");
+            for (from, bytes) in &burst {
+                if from == greedy.local_addr().unwrap() {
+                    assert_eq!(bytes, (in_order as u32).to_be_bytes());
+                    in_order += 1;
+                } else {
+                    before_honest = Some(in_order);
+                }
+            }
+            // The descriptor does not show these packets, so nobody may sleep on it.
+            assert!(before_honest.is_none() || in_order == GREEDY || driver.poll_timeout() == Some(0));
+        }
+        assert!(before_honest.is_some_and(|packets| packets < 1_000), "{before_honest:?}");
+        assert_eq!(driver.receive(&mut burst).unwrap(), 0);
+        assert_eq!((driver.poll_timeout(), driver.stats().backlog_drops), (None, 0));
+    });
+}
+
 /// HOST-13, WIRE-30.
 #[test]
 fn a_report_goes_to_the_process_whose_port_it_quotes() {

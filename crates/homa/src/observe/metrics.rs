@@ -207,7 +207,7 @@ impl Metrics {
     }
 }
 
-fn driver_entries(stats: &DriverStats) -> [(&'static str, u64, &'static str); 21] {
+fn driver_entries(stats: &DriverStats) -> [(&'static str, u64, &'static str); 22] {
     let errors = &stats.send_errors;
     [
         ("packets_out", stats.packets_out, "Packets sent."),
@@ -224,6 +224,11 @@ fn driver_entries(stats: &DriverStats) -> [(&'static str, u64, &'static str); 21
             "queue_drops",
             stats.queue_drops,
             "Packets dropped by the kernel because the receive buffer was full.",
+        ),
+        (
+            "backlog_drops",
+            stats.backlog_drops,
+            "Packets dropped because too many packets of their sender waited to be processed.",
         ),
         ("handed_over", stats.handed_over, "Packets for other processes, handed over to them."),
         (

@@ -136,8 +136,9 @@ impl ProcessMember {
 
     /// Records the result of the poll.
     pub(crate) fn note_received(&mut self, burst: &RxBurst) {
-        // Handed-over packets do not show how far the receive queues have been drained.
-        if !burst.is_handed_over() {
+        // Handed-over packets do not show how far the receive queues have been drained, nor do packets that
+        // later ones have overtaken.
+        if !burst.is_handed_over() && !burst.is_reordered() {
             self.end_barrier.note(burst);
         }
     }
