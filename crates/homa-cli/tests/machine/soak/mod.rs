@@ -64,12 +64,13 @@ pub struct Soak {
 }
 
 impl Soak {
-    /// Starts the processes, with hosts over these carriers and also over raw IP if it is available. Returns
-    /// `None`, and prints the reason, if a required privilege or tool is missing.
-    fn start(seed: u64, mut carriers: Vec<Carrier>) -> Option<Soak> {
+    /// Starts the processes. Returns `None`, and prints the reason, if a required privilege or tool is
+    /// missing.
+    fn start(seed: u64) -> Option<Soak> {
         let namespaces = pair(1_500)?;
         namespaces[0].ip(&format!("addr add {ATTACKER}/24 dev v0")).expect("a second address");
         let scratch = Scratch::new("soak");
+        let mut carriers = vec![Carrier::Udp, Carrier::LinuxUdp];
         carriers.extend(raw_ip(&namespaces[0]).then_some(Carrier::Raw));
         let site = Site { directory: scratch.0.clone(), carriers };
         let ledger = Ledger::open(&site.directory);
@@ -192,8 +193,7 @@ fn raw_ip(namespace: &Namespace) -> bool {
 
 #[test]
 fn calls_survive_a_kill_a_cut_an_mtu_change_and_an_attack() {
-    // Linux Homa's UDP encapsulation loses calls during attacks (SECURITY.md), so only the long test uses it.
-    let Some(mut soak) = Soak::start(1, vec![Carrier::Udp]) else { return };
+    let Some(mut soak) = Soak::start(1) else { return };
     soak.await_answers(5);
     let warm = soak.steady.resident_bytes();
     for disturbance in [
@@ -207,7 +207,9 @@ fn calls_survive_a_kill_a_cut_an_mtu_change_and_an_attack() {
         soak.await_answers(1);
     }
     // Attacks with forged packets need raw IP.
-    soak.beside_attack(PEERS[0], Form::Udp, Duration::from_millis(400), |_| {});
+    for form in Form::ALL {
+        soak.beside_attack(PEERS[0], form, Duration::from_millis(400), |_| {});
+    }
     let (audit, resident, _) = soak.end(Duration::from_secs(10), warm);
     println!("{audit}");
     audit.assert_clean();
@@ -225,7 +227,7 @@ fn a_long_soak_loses_doubles_and_hangs_nothing() {
     let lasting = Duration::from_secs(number("SOAK_SECONDS").unwrap_or(1_800));
     let seed = number("SOAK_SEED").unwrap_or_else(ledger::now_ns);
     println!("soak of {lasting:?}: replay its disturbances with SOAK_SEED={seed}");
-    let Some(mut soak) = Soak::start(seed, vec![Carrier::Udp, Carrier::LinuxUdp]) else { return };
+    let Some(mut soak) = Soak::start(seed) else { return };
     let reporter = report::start(&soak.status, &soak.site.directory);
     let begin = Instant::now();
     let mut random = Pcg64::seed_from_u64(seed);
