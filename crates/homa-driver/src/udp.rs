@@ -120,6 +120,7 @@ fn socket_config(config: &UdpConfig) -> SocketConfig {
         joins: false,
         silent: false,
         v6_only: false,
+        shared: false,
     }
 }
 

@@ -53,6 +53,7 @@ impl Reservation {
             joins,
             silent: true,
             v6_only: false,
+            shared: false,
         };
         let socket = PacketSocket::open(&config)?;
         Ok(Reservation { socket, asked_ms: 0 })

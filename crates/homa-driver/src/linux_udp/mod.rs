@@ -289,6 +289,7 @@ fn socket_config(config: &LinuxUdpConfig, ip: IpAddr) -> SocketConfig {
         joins: false,
         silent: false,
         v6_only: true,
+        shared: true,
     }
 }
 

@@ -107,6 +107,7 @@ impl RawDriver {
                 joins: false,
                 silent: false,
                 v6_only: false,
+                shared: false,
             })
         };
         let mut sockets = vec![open(bind)?];

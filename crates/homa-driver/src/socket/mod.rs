@@ -80,6 +80,8 @@ pub(crate) struct SocketConfig {
     pub(crate) silent: bool,
     /// Whether a socket bound to `[::]` leaves IPv4 to another socket. Always true for raw IP.
     pub(crate) v6_only: bool,
+    /// Whether other drivers send through the same socket, so that its options must not be changed.
+    pub(crate) shared: bool,
 }
 
 impl SocketConfig {
@@ -170,7 +172,7 @@ impl PacketSocket {
             local,
             max_packet_bytes: config.max_packet_bytes,
             segmentation: config.segmentation,
-            tx: TxRing::new(carrier, family, config.max_segmented_bytes),
+            tx: TxRing::new(carrier, family, config.max_segmented_bytes, config.shared),
             rx: RxRing::new(carrier == Carrier::Ip && family == AddressFamily::V4),
             paths: RefCell::new(PathMtus::new(carrier, local.ip())),
             reports: NetworkReports::new(carrier, local.port()),

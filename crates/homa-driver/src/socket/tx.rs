@@ -51,6 +51,9 @@ pub(crate) struct TxRing {
     joined: Box<[u8; JOINED_BYTES]>,
     /// The socket's own priority, which applies to packets without a control message.
     priority: u8,
+    /// Whether other rings send through the same socket. Its priority then stays as it is: another ring would
+    /// send packets without a control message at a priority that it does not know.
+    shared: bool,
     /// The last priority that differed from the socket's, and the number of consecutive packets with it.
     differing: (u8, u8),
 }
@@ -60,7 +63,14 @@ pub(crate) struct TxRing {
 unsafe impl Send for TxRing {}
 
 impl TxRing {
-    pub(crate) fn new(carrier: Carrier, family: AddressFamily, max_segmented_bytes: usize) -> TxRing {
+    /// Creates the structures for a socket with priority 0. If `shared` is set, other rings send through the
+    /// same socket.
+    pub(crate) fn new(
+        carrier: Carrier,
+        family: AddressFamily,
+        max_segmented_bytes: usize,
+        shared: bool,
+    ) -> TxRing {
         let part = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         // SAFETY: all-zero bytes are a valid value of the structure: null pointers and zero lengths.
         let message: libc::mmsghdr = unsafe { mem::zeroed() };
@@ -75,6 +85,7 @@ impl TxRing {
             packets: [0; TX_PACKETS],
             joined: Box::new([0; JOINED_BYTES]),
             priority: 0,
+            shared,
             differing: (0, 0),
         }
     }
@@ -145,9 +156,10 @@ impl TxRing {
         Ok(Some(SendResult { packets: 1, messages: 1, all: true }))
     }
 
-    /// Sets the socket's priority to that of consecutive single packets, which then need no control message.
+    /// Sets the priority of a socket of our own to that of consecutive single packets, which then need no
+    /// control message.
     fn follow_priority(&mut self, fd: BorrowedFd<'_>, priority: u8) {
-        if priority == self.priority {
+        if self.shared || priority == self.priority {
             self.differing.1 = 0;
             return;
         }
@@ -346,9 +358,9 @@ mod tests {
 
     #[test]
     fn a_fill_stops_at_an_address_of_another_family() {
-        let mut ring = TxRing::new(Carrier::Udp, AddressFamily::V6, MAX_SEGMENTED_BYTES);
+        let mut ring = TxRing::new(Carrier::Udp, AddressFamily::V6, MAX_SEGMENTED_BYTES, false);
         assert_eq!(ring.fill(&[packet(1, 0, 50)], true), 0);
-        let mut ring = TxRing::new(Carrier::Udp, AddressFamily::V4, MAX_SEGMENTED_BYTES);
+        let mut ring = TxRing::new(Carrier::Udp, AddressFamily::V4, MAX_SEGMENTED_BYTES, false);
         let mut v6 = packet(1, 0, 50);
         v6.to = "[::1]:9".parse().unwrap();
         assert_eq!(ring.fill(&[packet(1, 0, 50), packet(1, 0, 50), v6, packet(1, 0, 50)], false), 2);
@@ -392,7 +404,7 @@ mod tests {
                     TxPacket { to: ([127, 0, 0, 1], port).into(), priority, header, payload }
                 })
                 .collect();
-        let mut ring = TxRing::new(Carrier::Udp, AddressFamily::V4, MAX_SEGMENTED_BYTES);
+        let mut ring = TxRing::new(Carrier::Udp, AddressFamily::V4, MAX_SEGMENTED_BYTES, false);
         assert_eq!(ring.fill(&packets, true), 5);
         let read: Vec<_> =
             ring.messages[..5].iter().map(|message| as_the_kernel_reads(&message.msg_hdr)).collect();

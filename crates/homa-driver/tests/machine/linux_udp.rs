@@ -95,6 +95,25 @@ fn drivers_share_the_port_and_what_waits_in_it_outlives_each() {
     });
 }
 
+/// Each packet has the priority that its own driver chose, although the drivers send through one socket.
+#[test]
+fn drivers_that_share_the_port_keep_their_own_priorities() {
+    in_namespace(|| {
+        let (mut first, mut second, mut peer) =
+            (bind("127.0.0.1").unwrap(), member(1), bind("127.0.0.2").unwrap());
+        let there = SocketAddr::from(([127, 0, 0, 2], LINUX_UDP_PORT));
+        assert!(peer.tell_priorities());
+        // A socket of one driver alone would adopt priority 5 by now.
+        for _ in 0..30 {
+            send(&mut first, there, b"first");
+            assert_eq!(next_burst(&mut peer).priority(0), Some(5));
+        }
+        let packet = TxPacket { to: there, priority: 0, header: b"second", payload: &[] };
+        assert_eq!(second.send(&[packet]).unwrap(), 1);
+        assert_eq!(next_burst(&mut peer).priority(0), Some(0));
+    });
+}
+
 /// WIRE-29: a host of this project over UDP has its own port, and is answered at that port.
 #[test]
 fn packets_from_other_ports_keep_their_sender() {
