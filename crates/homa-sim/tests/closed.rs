@@ -93,19 +93,40 @@ fn the_next_message_begins_where_one_ends() {
     }
 }
 
+/// Figures of a rack, averaged over [`SEEDS`].
+#[derive(Debug)]
+struct Averages {
+    downlink_idle: f64,
+    dropped: f64,
+    throughput: f64,
+}
+
+/// One seed says little: in a rack of 8 hosts, the ratio of the idle times with 8 packets granted and with the
+/// default is 1.3 to 1.8, depending on the seed.
+const SEEDS: [u64; 4] = [1, 2, 3, 4];
+
+fn averages(cluster: &ClusterConfig, granted: Option<u32>) -> Averages {
+    let reports = SEEDS.map(|seed| homa(&ClusterConfig { seed, ..cluster.clone() }, granted));
+    let mean =
+        |figure: fn(&ClusterReport) -> f64| reports.iter().map(figure).sum::<f64>() / SEEDS.len() as f64;
+    Averages {
+        downlink_idle: mean(|report| report.downlink_idle),
+        dropped: mean(dropped),
+        throughput: mean(|report| report.throughput),
+    }
+}
+
 #[test]
 fn slow_links_are_kept_busy_where_ports_have_room() {
-    for (hosts, mbps, port_packets) in [(4, 100, 8), (4, 40, 32), (8, 50, 40)] {
+    // How many times longer links are idle at least with 8 packets granted. Over 32 seeds, the ratios are
+    // 2.2, 2.0 and 1.5.
+    for (hosts, mbps, port_packets, ratio) in [(4, 100, 8, 1.5), (4, 40, 32, 1.5), (8, 50, 40, 1.25)] {
         let cluster = rack(hosts, mbps, port_packets);
-        let report = homa(&cluster, None);
-        let said = format!("{hosts} hosts at {mbps} Mbit/s: {:?}", (report.downlink_idle, dropped(&report)));
-        assert!(report.downlink_idle < 0.15 && dropped(&report) < 0.002, "{said}");
-        let few = homa(&cluster, Some(8));
-        assert!(
-            few.downlink_idle > 1.5 * report.downlink_idle,
-            "{said}, with 8 packets granted {}",
-            few.downlink_idle
-        );
+        let (default, few) = (averages(&cluster, None), averages(&cluster, Some(8)));
+        let said = format!("{hosts} hosts at {mbps} Mbit/s: {default:?}, with 8 packets granted {few:?}");
+        assert!(default.downlink_idle < 0.08 && default.dropped < 0.002, "{said}");
+        assert!(few.downlink_idle > ratio * default.downlink_idle, "{said}");
+        assert!(few.throughput < default.throughput, "{said}");
     }
 }
 
