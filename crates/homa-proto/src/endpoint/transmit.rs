@@ -127,10 +127,16 @@ impl Endpoint {
         self.sending.ready.account(len, self.config.max_packet, self.config.pacer_fifo_fraction);
         self.sending.retransmits.sent(slot, len);
         self.stats.retransmits += 1;
-        if self.sending.retransmits.bytes(slot) > 0 || self.rpcs[slot as usize].outgoing.is_ready() {
+        let rpc = &self.rpcs[slot as usize];
+        if self.sending.retransmits.bytes(slot) > 0 || rpc.outgoing.is_ready() {
             self.sending.ready.place(slot, self.left_to_send(slot));
         } else {
+            let awaits_response = rpc.state == RpcState::Requesting;
             self.sending.ready.remove(slot);
+            if awaits_response {
+                // RESEND-1: the timer may have expired while these bytes waited, and then expires late.
+                self.await_peer(now, slot);
+            }
         }
         Some(PlannedData { slot, offset: range.start, len, priority, retransmit: true })
     }

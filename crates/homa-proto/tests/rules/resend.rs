@@ -113,6 +113,24 @@ fn one_round_asks_for_sixteen_ranges() {
     assert_eq!(asked, expected);
 }
 
+/// RESEND-1: the client's timer expires while bytes to be sent again wait for the link.
+#[test]
+fn a_client_asks_for_the_response_an_interval_after_it_has_sent_bytes_again() {
+    const BYTES: u32 = 500_000;
+    // The link needs 4 ms for the request.
+    let mut client = Side::new(1, Config { link_mbps: Some(1_000), ..Config::default() });
+    let rpc = client.call(addr(2), BYTES);
+    let (id, server) = (client.id(rpc) | 1, kernel(2).server(client.client_port));
+    client.hear(addr(2), &server.grant(id, BYTES, 1));
+    client.pass(6 * MS);
+    client.hear(addr(2), &server.resend(id, 0, Some(BYTES)));
+    let sent = client.pass(100 * MS);
+    let last = sent.iter().filter(|sent| sent.is(PacketType::Data)).map(|sent| sent.at).max().unwrap();
+    let asked = sent.iter().find(|sent| sent.is(PacketType::Resend)).expect("a RESEND").at;
+    assert!(asked > last && asked.since(last) < 10 * MS, "{last:?} {asked:?}");
+    assert!(asked.since(last) >= 5 * MS - MS / 2, "RESEND too early: {last:?} {asked:?}");
+}
+
 /// RESEND-3.
 #[test]
 fn nothing_is_asked_for_that_was_not_granted_or_before_the_request_went_out() {
