@@ -24,10 +24,7 @@ fn delivery() -> EarlyDelivery {
 
 /// Configures a host to wait longer than any test runs for clients whose packets the test sends itself.
 fn patient() -> HostBuilder {
-    let mut config = config();
-    config = config.configure(|config| config.protocol.client_silence_ns = 600 * SEC);
-    config = config.configure(|config| config.protocol.max_resends = 255);
-    config
+    config().configure(|config| config.protocol.client_silence_ns = 600 * SEC)
 }
 
 fn early(config: HostBuilder) -> (Host, Server) {
