@@ -145,7 +145,8 @@ impl Waiters {
         asleep
     }
 
-    /// Of the followers that wait for `on`, wakes the first in the wake order. Returns whether there was one.
+    /// Wakes the follower that is first in the wake order among those that wait for `on`. Returns whether there
+    /// was one.
     pub(super) fn wake_follower(&mut self, on: WaitTarget, now: Time) -> bool {
         let followers = self.followers.iter().enumerate().filter(|(_, follower)| follower.on == on);
         let first = self.wake_by.first(followers.map(|(at, follower)| (at, follower.core)));
