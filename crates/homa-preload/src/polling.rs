@@ -47,10 +47,10 @@ const MESSAGE_EVENTS: c_short = libc::POLLIN | libc::POLLRDNORM;
 /// ended in such a call is counted for ever, and nothing is deferred from then on.
 static SLEEPERS: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts the thread among those that look at descriptors, if there are Homa sockets among `fds`, and makes
-/// these descriptors show what was deferred. The caller must pass the result to [`end_look`]. In a signal
-/// handler, waits for no lock.
-pub(crate) fn begin_look(fds: impl Iterator<Item = c_int>) -> bool {
+/// Calls `look`, which looks at `fds` in the kernel. If there are Homa sockets among them, makes their
+/// descriptors show what was deferred, and counts the thread during the call. In a signal handler, waits for
+/// no lock.
+pub(crate) fn with_settled(fds: impl Iterator<Item = c_int>, look: impl FnOnce() -> c_int) -> c_int {
     let mut counted = false;
     answer(|| {
         for fd in fds.filter(|fd| is_homa(*fd)) {
@@ -61,12 +61,9 @@ pub(crate) fn begin_look(fds: impl Iterator<Item = c_int>) -> bool {
         }
         Ok(0)
     });
-    counted
-}
-
-/// Ends a look that [`begin_look`] began.
-pub(crate) fn end_look(counted: bool) {
+    let result = look();
     SLEEPERS.fetch_sub(usize::from(counted), SeqCst);
+    result
 }
 
 /// Makes a descriptor show what was deferred.

@@ -108,11 +108,10 @@ fn poll_in_turns(fds: *mut pollfd, count: nfds_t, limit: Option<Duration>, mask:
     wait_in_turns(Polled::Entries(fds, count), limit, mask, attend, |limit, mask| {
         let limit = limit.map(timespec_of);
         let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
-        let counted = polling::begin_look(polled(fds, count));
-        // SAFETY: the program meets the requirements of poll, and the limit outlives the call.
-        let result = unsafe { real::ppoll(fds, count, limit, mask) };
-        polling::end_look(counted);
-        result
+        polling::with_settled(polled(fds, count), || {
+            // SAFETY: the program meets the requirements of poll, and the limit outlives the call.
+            unsafe { real::ppoll(fds, count, limit, mask) }
+        })
     })
 }
 
@@ -196,15 +195,13 @@ pub unsafe extern "C-unwind" fn select(
     except: *mut fd_set,
     timeout: *mut timeval,
 ) -> c_int {
-    let mut counted = false;
-    if any() {
-        attend_to(selected(count, read));
-        counted = polling::begin_look(selected(count, read));
-    }
     // SAFETY: the caller meets the requirements of the libc function.
-    let result = unsafe { real::select(count, read, write, except, timeout) };
-    polling::end_look(counted);
-    result
+    let select = || unsafe { real::select(count, read, write, except, timeout) };
+    if !any() {
+        return select();
+    }
+    attend_to(selected(count, read));
+    polling::with_settled(selected(count, read), select)
 }
 
 /// # Safety
@@ -218,15 +215,13 @@ pub unsafe extern "C-unwind" fn pselect(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    let mut counted = false;
-    if any() {
-        attend_to(selected(count, read));
-        counted = polling::begin_look(selected(count, read));
-    }
     // SAFETY: the caller meets the requirements of the libc function.
-    let result = unsafe { real::pselect(count, read, write, except, timeout, mask) };
-    polling::end_look(counted);
-    result
+    let pselect = || unsafe { real::pselect(count, read, write, except, timeout, mask) };
+    if !any() {
+        return pselect();
+    }
+    attend_to(selected(count, read));
+    polling::with_settled(selected(count, read), pselect)
 }
 
 /// # Safety
