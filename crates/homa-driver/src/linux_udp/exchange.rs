@@ -292,7 +292,6 @@ impl SocketExchange {
                     burst.note_datagram(info.from, start, length, segment);
                     burst.note_priority(first, info.priority);
                     burst.note_time(info.time_ns);
-                    burst.note_handed_over();
                     self.counts.taken += (burst.len() - first) as u64;
                 }
                 Some(header) => {
