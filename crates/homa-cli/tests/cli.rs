@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::common::{Scratch, assert_output_refused, stderr};
+use homa_testkit::ClosedPort;
 use serde_json::Value;
 
 fn homa(words: &[&str]) -> Command {
@@ -217,14 +218,11 @@ fn a_bad_workload_file_names_its_line() {
 
 #[test]
 fn an_unreachable_server_is_one_line() {
-    // The port is bound, so that no other program takes it. It never answers over TCP, and the UDP port with
-    // the same number refuses packets.
+    // Bound and never read: a call to it gets no answer and no refusal.
     let silent = UdpSocket::bind("127.0.0.1:0").expect("any port");
     let mute = silent.local_addr().expect("bound").to_string();
-    let nobody = {
-        let socket = UdpSocket::bind("127.0.0.1:0").expect("any port");
-        socket.local_addr().expect("bound").to_string()
-    };
+    let closed = ClosedPort::udp("127.0.0.1:0");
+    let nobody = closed.address().to_string();
     assert_refused(&["call", &nobody], &nobody);
     assert_refused(&["call", &mute, "--deadline", "0.3"], &mute);
     assert_refused(&["bench", "--servers", &nobody, "--json", "-", "--duration", "0.1"], &nobody);
@@ -301,10 +299,8 @@ fn a_call_prints_or_saves_the_answer() {
 #[test]
 fn a_call_that_fails_writes_nothing() {
     let scratch = Scratch::new("call-fails");
-    let nobody = {
-        let socket = UdpSocket::bind("127.0.0.1:0").expect("any port");
-        socket.local_addr().expect("bound").to_string()
-    };
+    let closed = ClosedPort::udp("127.0.0.1:0");
+    let nobody = closed.address().to_string();
     assert_refused(&["call", &nobody, "--output", &scratch.path("out")], &nobody);
     assert!(scratch.files(".").is_empty());
     fs::write(scratch.path("empty"), "").expect("written");

@@ -7,6 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use super::common::{Scratch, assert_output_refused, homa, run, stderr};
+use homa_testkit::ClosedPort;
 use serde_json::Value;
 
 /// A running `homa serve` that exports its metrics.
@@ -176,7 +177,8 @@ fn a_look_at_a_server_tells_what_happens_there() {
 
 #[test]
 fn one_that_goes_and_comes_back_is_told_and_one_that_never_came_is_an_error() {
-    let free = TcpListener::bind("127.0.0.1:0").expect("any port").local_addr().expect("bound").to_string();
+    let closed = ClosedPort::tcp("127.0.0.1:0");
+    let free = closed.address().to_string();
     refused(&["top", &free, "--once"], &free);
     refused(&["metrics", &free], "no metrics at");
     let scratch = Scratch::new("watch-back");

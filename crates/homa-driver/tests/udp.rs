@@ -7,6 +7,7 @@ use super::common::{self, hosts, message, packets, poll_readable, receive_packet
 use homa_driver::udp::{BindError, MAX_PACKET_BYTES, UdpConfig, UdpDriver};
 use homa_driver::{Driver, RxBurst, TxPacket, UnreachableReport, UnreachableTarget};
 use homa_steer::batch::BatchCap;
+use homa_testkit::ClosedPort;
 
 fn config(bind: &str) -> UdpConfig {
     UdpConfig { bind: bind.parse().unwrap(), ..UdpConfig::default() }
@@ -301,16 +302,12 @@ fn the_configured_cap_bounds_packets_on_wide_paths() {
     assert!(driver.max_packet("127.0.0.1:9".parse().unwrap()) <= MAX_PACKET_BYTES);
 }
 
-/// Returns an address of this host to which no socket is bound.
-fn closed_port(host: &str) -> SocketAddr {
-    UdpSocket::bind(host).unwrap().local_addr().unwrap()
-}
-
 #[test]
 fn a_port_without_a_listener_is_reported_once_and_the_descriptor_falls_silent() {
     for host in hosts() {
         let mut driver = bind(host);
-        let to = closed_port(host);
+        let closed = ClosedPort::udp(host);
+        let to = closed.address();
         assert_eq!(
             driver.send(&[TxPacket { to, priority: 0, header: b"anyone?", payload: b"" }]).unwrap(),
             1
@@ -335,7 +332,8 @@ fn a_port_without_a_listener_is_reported_once_and_the_descriptor_falls_silent() 
 fn dead_peers_do_not_stop_packets_to_the_living() {
     for host in hosts() {
         let (mut a, mut b) = (bind(host), bind(host));
-        let (alive, dead) = (b.local_addr(), closed_port(host));
+        let closed = ClosedPort::udp(host);
+        let (alive, dead) = (b.local_addr(), closed.address());
         let bytes: Vec<Vec<u8>> = (0..100).map(|i| message(80, i as u8)).collect();
         let mut all = packets(alive, 0, &bytes);
         all.iter_mut().step_by(3).for_each(|packet| packet.to = dead);
@@ -358,7 +356,8 @@ fn dead_peers_do_not_stop_packets_to_the_living() {
 fn a_report_about_one_packet_does_not_cost_the_next() {
     for host in hosts() {
         let (mut a, mut b) = (bind(host), bind(host));
-        let (alive, dead) = (b.local_addr(), closed_port(host));
+        let closed = ClosedPort::udp(host);
+        let (alive, dead) = (b.local_addr(), closed.address());
         let bytes: Vec<Vec<u8>> = (0..5).map(|i| message(80 + i, i as u8)).collect();
         let mut all = packets(alive, 0, &bytes);
         all[0].to = dead;
@@ -433,10 +432,10 @@ fn buffer_sizes_are_those_of_the_socket() {
 
 #[test]
 fn bind_errors_name_the_culprit() {
-    let taken = bind("127.0.0.1:0").local_addr();
-    let holder = bind(&taken.to_string());
+    let holder = bind("127.0.0.1:0");
+    let taken = holder.local_addr();
     let error = UdpDriver::bind(&config(&taken.to_string())).unwrap_err();
-    assert!(matches!(error, BindError::InUse(address) if address == holder.local_addr()), "{error}");
+    assert!(matches!(error, BindError::InUse(address) if address == taken), "{error}");
     // TEST-NET-3 addresses belong to no host.
     let error = UdpDriver::bind(&config("203.0.113.77:0")).unwrap_err();
     assert!(matches!(error, BindError::NotLocal(_)), "{error}");

@@ -6,7 +6,10 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+mod closed_port;
 pub mod namespace;
+
+pub use closed_port::ClosedPort;
 
 /// The environment variable that names the file to which [`skip`] appends.
 pub const SKIPS: &str = "TEST_SKIPS";

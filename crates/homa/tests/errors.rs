@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::common::{self, Echo, PATIENCE, config, eventually, host, until_idle};
 use homa::ServerAddr;
 use homa::error::{CallError, HostError, RecvError};
+use homa_testkit::ClosedPort;
 
 #[test]
 fn no_server_on_the_port() {
@@ -20,9 +21,9 @@ fn no_server_on_the_port() {
 
 #[test]
 fn nobody_at_the_address() {
-    let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let closed = ClosedPort::udp("127.0.0.1:0");
     let host = host();
-    let to = ServerAddr::new(nobody, 99);
+    let to = ServerAddr::new(closed.address(), 99);
     assert_eq!(host.client().unwrap().call(to, "x").wait(), Err(CallError::Unreachable { to }));
     until_idle(&host);
 }
