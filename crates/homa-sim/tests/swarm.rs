@@ -27,6 +27,15 @@ fn a_seed_with_a_window_above_what_may_come_starves_nobody() {
     assert_eq!(report.problems, Vec::<String>::new(), "{report:?}");
 }
 
+/// AMO-6, SHARE-12: a prefix that has taken its seven eighths of the finished ids leaves the honest hosts what
+/// their calls need.
+#[test]
+fn a_seed_with_a_prefix_that_takes_finished_ids_loses_no_call() {
+    let report = swarm(789, SwarmOptions { check_every: 50, ..SwarmOptions::default() });
+    assert_eq!(report.problems, Vec::<String>::new(), "{report:?}");
+    assert!(report.counters["drop_prefix_share"] > 0, "the prefix met its share: {report:?}");
+}
+
 #[test]
 fn corrupted_packets_break_no_bound_and_leave_nothing() {
     for seed in 0..10 {

@@ -8,6 +8,9 @@ use super::plan::{Weather, pick};
 use crate::driver_queue::Drain;
 use crate::payload::random_numbers;
 
+/// Calls that start at the same time: client, server and number of calls.
+pub(super) type Surge = (usize, usize, u32);
+
 /// The additional faults of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Adversity {
@@ -21,8 +24,8 @@ pub(super) struct Adversity {
     pub(super) drain: Drain,
     /// Maximum duration of a dead direction and of a slow queue.
     pub(super) max_while_ns: u64,
-    /// The surge at the end: client, server and number of calls.
-    pub(super) surge: Option<(usize, usize, u32)>,
+    /// The surge at the end.
+    pub(super) surge: Option<Surge>,
     /// Whether packets with forged incarnations arrive.
     pub(super) forges: bool,
 }

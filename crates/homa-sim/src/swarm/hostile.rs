@@ -26,6 +26,8 @@ const VICTIM: usize = 0;
 /// Number of packets, or pairs of packets, in a run. The number is low because every step checks the state
 /// that the packets leave behind.
 const PACKETS: u64 = 2_000;
+/// Number of unverified peers in a run.
+pub(super) const UNVERIFIED_PEERS: u32 = (2 * PACKETS).div_ceil(PACKETS_PER_UNVERIFIED) as u32;
 /// Number of requests that the hostile peer refers to at the same time.
 const KEPT: u64 = 64;
 

@@ -5,7 +5,8 @@ use rand::Rng;
 use rand::seq::IndexedRandom;
 use rand_pcg::Pcg64;
 
-use super::adversity::Adversity;
+use super::adversity::{Adversity, Surge};
+use super::hostile::UNVERIFIED_PEERS;
 use super::options::SwarmOptions;
 use crate::fault::FaultProfile;
 use crate::network::NetworkConfig;
@@ -132,6 +133,24 @@ fn sometimes(rng: &mut Pcg64, weather: Weather, values: [u64; 2]) -> Option<u64>
     chosen.filter(|_| weather == Weather::Storm)
 }
 
+/// One of this number of parts of a table is out of reach of a single peer and of a single prefix (SHARE-2).
+const FREE_PART: u32 = 8;
+
+/// Returns an upper bound on the blocks of finished IDs that a host needs for all others. Each of these starts
+/// `calls` calls on average.
+fn honest_blocks(hosts: usize, calls: u32, surge: Option<Surge>) -> u32 {
+    let surge_calls = surge.map_or(0, |(_, _, calls)| calls);
+    // A quarter is added because calls start at random intervals.
+    let of_hosts = hosts as u32 * blocks_of(calls * 5 / 4) + blocks_of(surge_calls);
+    // An unverified peer sends one request.
+    of_hosts + UNVERIFIED_PEERS
+}
+
+/// Returns the maximum number of blocks that the IDs of successive calls take. A block has the IDs of 32 calls.
+fn blocks_of(calls: u32) -> u32 {
+    calls.div_ceil(32) + 1
+}
+
 pub(super) fn plan(seed: u64, options: SwarmOptions) -> Plan {
     let rng = &mut random_numbers(seed, 0x5a);
     let weather = match rng.random_range(0..8) {
@@ -170,17 +189,20 @@ pub(super) fn plan(seed: u64, options: SwarmOptions) -> Plan {
     let mute = (stormy && rng.random_range(0..6) == 0).then(|| rng.random_range(0..hosts));
     // A separate random stream, so that the hostile peer does not change the rest of the run.
     let hostile = hostile(&mut random_numbers(seed, 0x41), weather);
+    let adversity = Adversity::new(seed, weather, hosts, options.turmoil_ns * stretch);
     if hostile.is_some() {
-        // Limits low enough for the hostile peer to reach them.
+        // Limits low enough for the hostile peer to reach them. Without other faults, what it cannot take must
+        // suffice for the honest hosts, since then none of their calls may fail.
+        let calls = (options.turmoil_ns / mean_gap_ns) as u32;
+        let blocks = if stormy { 0 } else { honest_blocks(hosts, calls, adversity.surge) };
         for config in network.host_protocols.iter_mut().chain([&mut network.protocol]) {
             config.max_rpcs = config.max_rpcs.min(512);
-            config.max_finished_blocks = config.max_finished_blocks.min(256);
+            config.max_finished_blocks = config.max_finished_blocks.min((blocks * FREE_PART).max(256));
             // A host remembers the hostile peer for as long as it remembers the peer's IDs. The hostile peer
             // must not take the place of an honest peer.
             config.max_peers = config.max_peers.max(8);
         }
     }
-    let adversity = Adversity::new(seed, weather, hosts, options.turmoil_ns * stretch);
     if adversity.surge.is_some() {
         // The hostile peer opens more RPCs than the tables would otherwise have room for.
         let hosts = network.host_protocols.iter_mut().chain([&mut network.protocol]);
