@@ -1,6 +1,6 @@
 //! Ports at which nothing listens.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 
 use socket2::{Domain, Socket, Type};
 
@@ -18,7 +18,7 @@ impl ClosedPort {
     ///
     /// # Panics
     /// Panics if `any` is not an address, or cannot be bound.
-    pub fn udp(any: &str) -> ClosedPort {
+    pub fn udp(any: impl ToSocketAddrs) -> ClosedPort {
         let port = ClosedPort::bind(any, Type::DGRAM);
         // A connected socket gets only the datagrams of its peer. It is its own peer, and sends none.
         port.socket.connect(&port.address().into()).expect("it connects to itself");
@@ -29,12 +29,12 @@ impl ClosedPort {
     ///
     /// # Panics
     /// Panics if `any` is not an address, or cannot be bound.
-    pub fn tcp(any: &str) -> ClosedPort {
+    pub fn tcp(any: impl ToSocketAddrs) -> ClosedPort {
         ClosedPort::bind(any, Type::STREAM)
     }
 
-    fn bind(any: &str, socket_type: Type) -> ClosedPort {
-        let address: SocketAddr = any.parse().expect("an address and a port");
+    fn bind(any: impl ToSocketAddrs, socket_type: Type) -> ClosedPort {
+        let address = any.to_socket_addrs().expect("an address and a port").next().expect("an address");
         let socket = Socket::new(Domain::for_address(address), socket_type, None).expect("a socket");
         socket.bind(&address.into()).expect("an address of this host");
         ClosedPort { socket }

@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use super::common::{self, Echo, PATIENCE, config, eventually, host, until_idle};
+use super::common::{self, Echo, LOOPBACK, PATIENCE, config, eventually, host, until_idle};
 use homa::ServerAddr;
 use homa::error::{CallError, HostError, RecvError};
 use homa_testkit::ClosedPort;
@@ -21,7 +21,7 @@ fn no_server_on_the_port() {
 
 #[test]
 fn nobody_at_the_address() {
-    let closed = ClosedPort::udp("127.0.0.1:0");
+    let closed = ClosedPort::udp(LOOPBACK);
     let host = host();
     let to = ServerAddr::new(closed.address(), 99);
     assert_eq!(host.client().unwrap().call(to, "x").wait(), Err(CallError::Unreachable { to }));

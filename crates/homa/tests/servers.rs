@@ -97,7 +97,8 @@ fn a_call_ends_while_its_caller_computes() {
 
 #[test]
 fn shutdown_delivers_the_answers_in_hand() {
-    let (server_host, host) = (host(), host());
+    // On an address of its own, where no other test's host takes the port once it is free.
+    let (server_host, host) = (config().address("127.0.0.3:0".parse().unwrap()).bind().unwrap(), host());
     let server = server_host.server(99).unwrap();
     let to = ServerAddr::new(server_host.local_addr(), 99);
     let (client, other) = (host.client().unwrap(), host.client().unwrap());
