@@ -257,7 +257,7 @@ impl PacketSocket {
 
     /// Implements [`Driver::send`](crate::Driver::send).
     pub(crate) fn send(&mut self, packets: &[TxPacket<'_>]) -> io::Result<usize> {
-        let mut state = SendState { taken: 0, single_before: 0, refusals: 0 };
+        let mut state = SendState::default();
         while state.taken < packets.len() {
             let left = &packets[state.taken..];
             let singles = state.single_before.saturating_sub(state.taken);
@@ -268,8 +268,7 @@ impl PacketSocket {
                 Ok(None) => {
                     self.stats.send_calls -= 1;
                     self.stats.send_errors.other += 1;
-                    state.taken += 1;
-                    state.refusals = 0;
+                    state.take(1);
                 }
                 Ok(Some(sent)) => {
                     self.sent_times.sent(left, &self.tx.message_packets()[..sent.messages]);
@@ -277,8 +276,7 @@ impl PacketSocket {
                     self.stats.packets_out += sent.packets as u64;
                     self.stats.bytes_out +=
                         left[..sent.packets].iter().map(|packet| packet.len() as u64).sum::<u64>();
-                    state.taken += sent.packets;
-                    state.refusals = 0;
+                    state.take(sent.packets);
                     // The kernel has cleared the error that ended the call early, but the report that caused
                     // the error is still queued.
                     if !sent.all {
@@ -390,10 +388,9 @@ impl PacketSocket {
 
 impl PacketSocket {
     /// Reads network reports. Must be called after every socket error: the kernel returns the error of one
-    /// packet from any later call, and keeps the descriptor readable while reports are queued. Returns the
-    /// number of reports from the network.
-    fn read_error_queue(&mut self) -> u64 {
-        let before = self.stats.network_errors;
+    /// packet from any later call, and keeps the descriptor readable while reports are queued.
+    fn read_error_queue(&mut self) -> ReadReports {
+        let mut read = ReadReports::default();
         for _ in 0..ERRORS_PER_CALL {
             let error = match error_queue::take(self.socket.as_fd()) {
                 None => break,
@@ -405,10 +402,13 @@ impl PacketSocket {
             };
             self.note_report(&error);
             if !error.local {
+                read.from_network += 1;
                 self.reports.keep_shared(error);
+            } else if matches!(error.cause, Cause::TooBig { .. }) {
+                read.too_big_to = Some(error.to.ip());
             }
         }
-        self.stats.network_errors - before
+        read
     }
 
     /// Handles a network report, either of this socket or handed over by another process that shares it.
@@ -446,13 +446,20 @@ impl PacketSocket {
         self.reports.note_sent(packets);
     }
 
-    /// Counts a packet that the kernel refused because of the packet itself.
-    fn count_refused(&mut self, packet: &TxPacket<'_>, errno: libc::c_int) {
+    /// Counts a packet that the kernel refused because of the packet itself. `is_too_big`: this host's own
+    /// report says that the packet is too big.
+    fn count_refused(&mut self, packet: &TxPacket<'_>, errno: libc::c_int, is_too_big: bool) {
         let errors = &mut self.stats.send_errors;
         match errno {
             libc::EMSGSIZE => {
                 errors.too_big += 1;
-                self.paths.get_mut().refused(packet.to, Some(packet.len()));
+                let paths = self.paths.get_mut();
+                // The error alone may come from reports of the network, which can be forged (SEND-17).
+                if is_too_big {
+                    paths.refused(packet.to, Some(packet.len()));
+                } else {
+                    paths.recheck(packet.to);
+                }
             }
             libc::ECONNREFUSED => errors.refused += 1,
             libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EHOSTDOWN | libc::ENETDOWN => {
@@ -465,7 +472,7 @@ impl PacketSocket {
 
     /// Handles a refusal of the first message offered: finds the packet at fault, if any.
     fn refused(&mut self, errno: libc::c_int, packets: &[TxPacket<'_>], state: &mut SendState) {
-        let reports = self.read_error_queue();
+        let read = self.read_error_queue();
         let run = usize::from(self.tx.message_packets()[0]);
         if run > 1 {
             // A run fails if the path MTU is smaller than a segment, or if the device cannot segment
@@ -478,12 +485,13 @@ impl PacketSocket {
         }
         // The refusal may have been an error report about an earlier packet, to any peer. If reports are
         // queued, it probably was. If none are, the report may have been lost, and a second attempt decides.
+        let packet = &packets[state.taken];
         state.refusals += 1;
-        let tries = if reports > 0 { TRIES_WITH_REPORTS } else { 2 };
+        state.is_too_big |= read.too_big_to == Some(packet.to.ip());
+        let tries = if read.from_network > 0 { TRIES_WITH_REPORTS } else { 2 };
         if state.refusals >= tries {
-            self.count_refused(&packets[state.taken], errno);
-            state.taken += 1;
-            state.refusals = 0;
+            self.count_refused(packet, errno, state.is_too_big);
+            state.take(1);
         }
     }
 }
@@ -515,12 +523,33 @@ fn verdict(error: &io::Error) -> CallFailure {
 }
 
 /// Progress of one [`PacketSocket::send`].
+#[derive(Default)]
 struct SendState {
     taken: usize,
     /// Packets before this index are sent one per datagram, so that an error concerns a single packet.
     single_before: usize,
     /// Number of times the kernel has refused the next packet.
     refusals: u32,
+    /// Whether one of these refusals came with this host's own report that a packet to that peer is too big.
+    is_too_big: bool,
+}
+
+impl SendState {
+    /// Goes on to the packet after the next `packets` ones.
+    fn take(&mut self, packets: usize) {
+        self.taken += packets;
+        (self.refusals, self.is_too_big) = (0, false);
+    }
+}
+
+/// What [`PacketSocket::read_error_queue`] has read.
+#[derive(Default)]
+struct ReadReports {
+    /// Number of reports from the network.
+    from_network: u64,
+    /// The peer to which a packet is too big, by a report of this host itself; the last one, if there are
+    /// several. Such a report cannot be forged.
+    too_big_to: Option<IpAddr>,
 }
 
 fn set_options(socket: &Socket, family: AddressFamily) -> io::Result<()> {

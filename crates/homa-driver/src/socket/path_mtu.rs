@@ -70,6 +70,15 @@ impl PathMtus {
         }
     }
 
+    /// Queries the kernel again, and lowers the path MTU to the kernel's if that is smaller.
+    pub(crate) fn recheck(&mut self, to: SocketAddr) {
+        let known = self.mtus.remove(&to.ip());
+        let now = self.get(to);
+        if let Some(known) = known.filter(|&known| known < now) {
+            self.remember(to.ip(), known);
+        }
+    }
+
     /// Handles a router's report that a link of the path carries packets of at most `mtu` bytes, including
     /// the IP header. `mtu` is 0 if the router reported no MTU.
     pub(crate) fn narrow(&mut self, to: SocketAddr, mtu: usize) {
@@ -169,6 +178,18 @@ mod tests {
         paths.refused(peer(9), Some(before));
         paths.refused(peer(9), None);
         assert_eq!(paths.get(peer(9)), before);
+    }
+
+    #[test]
+    fn a_second_look_never_raises_the_mtu() {
+        let mut paths = PathMtus::new(Carrier::Udp, LOCAL);
+        let device = paths.get(peer(9));
+        paths.narrow(peer(9), 1_000);
+        paths.recheck(peer(9));
+        assert_eq!(paths.get(peer(9)), 1_000);
+        paths.remember(LOCAL, device + 1);
+        paths.recheck(peer(9));
+        assert_eq!(paths.get(peer(9)), device);
     }
 
     #[test]

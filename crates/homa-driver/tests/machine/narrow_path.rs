@@ -1,8 +1,12 @@
 //! The UDP path over a link with an MTU set by the test: the loopback device of a separate network namespace.
 
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use super::common::{message, packets, receive_packets};
-use homa_driver::Driver;
+use homa_driver::linux_udp::{LinuxUdpConfig, LinuxUdpDriver};
 use homa_driver::udp::{UdpConfig, UdpDriver};
+use homa_driver::{Driver, RxBurst};
 
 /// Moves this thread into a new network namespace with a loopback device that is up. Returns false, with the
 /// reason printed, if the test lacks the required privilege.
@@ -97,12 +101,12 @@ fn report_too_long(ports: [u16; 2], id: u64, mtu: u16) {
     packet[2..4].copy_from_slice(&(!(((sum & 0xffff) + (sum >> 16)) as u16)).to_be_bytes());
     let (kind, protocol) = (socket2::Type::RAW, socket2::Protocol::ICMPV4);
     let socket = socket2::Socket::new(socket2::Domain::IPV4, kind, Some(protocol)).unwrap();
-    let to: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
+    let to: SocketAddr = "127.0.0.1:0".parse().unwrap();
     socket.send_to(&packet, &to.into()).unwrap();
 }
 
 /// Returns the kernel's path MTU between two ports of loopback.
-fn kernel_path_mtu(to: std::net::SocketAddr) -> i32 {
+fn kernel_path_mtu(to: SocketAddr) -> i32 {
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.connect(to).unwrap();
     let (mut mtu, mut length) = (0, size_of::<libc::c_int>() as libc::socklen_t);
@@ -161,7 +165,7 @@ fn a_path_narrows_only_by_a_report_that_quotes_a_packet_of_ours() {
         let before = a.stats().network_errors;
         report_too_long([a.local_addr().port(), to.port()], id, 600);
         // Loopback delivers the report before the send call returns.
-        assert_eq!(a.receive(&mut homa_driver::RxBurst::new()).unwrap(), 0);
+        assert_eq!(a.receive(&mut RxBurst::new()).unwrap(), 0);
         assert_eq!(a.stats().network_errors, before + 1);
     };
     report(&mut a, id ^ 0x100_0000);
@@ -169,4 +173,50 @@ fn a_path_narrows_only_by_a_report_that_quotes_a_packet_of_ours() {
     all_arrive(&mut a, &mut b);
     report(&mut a, id);
     assert_eq!(a.max_packet(to), 600 - 28);
+}
+
+/// Number of reports in a flood.
+const FORGED_REPORTS: u64 = 30_000;
+
+/// Sends short packets from `driver` to `to` while others forge reports that packets are too long, which the
+/// kernel returns as errors of the sends. Meanwhile `sharer` reads the reports.
+fn send_beside_forgers(driver: &mut dyn Driver, sharer: &mut (dyn Driver + Send), to: SocketAddr) {
+    let ports = [driver.local_addr().port(), to.port()];
+    let forged = AtomicU64::new(0);
+    let is_over = || forged.load(Relaxed) >= FORGED_REPORTS;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over() {
+                let id = forged.fetch_add(1, Relaxed);
+                report_too_long(ports, id << 32, 600);
+            }
+        });
+        scope.spawn(|| {
+            while !is_over() {
+                sharer.receive(&mut RxBurst::new()).unwrap();
+            }
+        });
+        while !is_over() {
+            let short: Vec<Vec<u8>> = (0..10).map(|i| message(61, i)).collect();
+            assert_eq!(driver.send(&packets(to, 1, &short)).unwrap(), 10);
+            assert_eq!(driver.max_packet(to), 1_472);
+        }
+    });
+}
+
+/// SEND-17: earlier, the errors that a flood of forged reports causes counted as refusals of short packets, and
+/// reduced the path to a few bytes.
+#[test]
+fn a_flood_of_forged_reports_narrows_no_path() {
+    if !enter_namespace() {
+        return;
+    }
+    set_mtu(1_500);
+    let b = bind(true);
+    let [mut a, mut other] = [bind(true), bind(true)];
+    send_beside_forgers(&mut a, &mut other, b.local_addr());
+    let config = LinuxUdpConfig { bind: "127.0.0.1:0".parse().unwrap(), ..LinuxUdpConfig::default() };
+    let mut sharers = LinuxUdpDriver::bind_group(&config, 2).unwrap().into_iter();
+    let (mut a, mut other) = (sharers.next().unwrap(), sharers.next().unwrap());
+    send_beside_forgers(&mut a, &mut other, b.local_addr());
 }
