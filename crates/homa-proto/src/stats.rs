@@ -201,8 +201,8 @@ counters! {
     /// Reports of unreachable ports that were dropped because too many are being processed. A RESEND will
     /// cause another.
     reports_dropped,
-    /// Reports of unreachable peers and ports that quote no request of ours. The peer is challenged before
-    /// such a report is believed.
+    /// Reports of unreachable peers and ports that quote no request of ours, and end nothing: they may be
+    /// forged.
     reports_doubted,
     /// Acknowledgements forgotten because too many waited; the server will send NEED_ACK.
     acks_forgotten,

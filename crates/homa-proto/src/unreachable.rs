@@ -4,17 +4,10 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use crate::incarnation_end::IncarnationEnd;
-use crate::time::Time;
 
 /// Maximum number of reports of ports whose RPCs are being ended. Further reports are dropped and counted. An
 /// RPC that a dropped report would have ended sends RESEND later, which causes another report.
 const MAX_REFUSED_PORTS: usize = 256;
-
-/// Number of RESEND intervals for which a peer is challenged before a possibly forged report is believed. On
-/// an overloaded machine, a process that waits for a CPU may be silent for three intervals (15 ms by
-/// default). With only three, forged reports ended calls to such a process. A true report recurs for the next
-/// request or RESEND, quotes that packet, and is believed immediately.
-const SUSPECT_INTERVALS: u64 = 20;
 
 /// A Homa port without a process, and the progress of ending the client RPCs to that port.
 #[derive(Debug)]
@@ -83,53 +76,9 @@ pub(crate) enum MissingTarget {
     Port(u16),
 }
 
-/// A report that may be forged, because it does not quote a request of ours. Only a receiver of our packets
-/// can quote one.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SuspectReport {
-    /// Time at which the report came.
-    pub since: Time,
-    pub target: MissingTarget,
-}
-
-/// The state of a suspect report after some time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// A packet of the peer came after the report.
-    Refuted,
-    /// The peer stayed silent although it was challenged.
-    Believed,
-    /// The peer must be challenged again.
-    Open,
-}
-
-impl SuspectReport {
-    /// Judges the report. The last packet of the peer came at `last_packet_at`; `interval_ns` is the RESEND
-    /// interval.
-    pub(crate) fn verdict(&self, now: Time, last_packet_at: Time, interval_ns: u64) -> Verdict {
-        if last_packet_at > self.since {
-            Verdict::Refuted
-        } else if now.since(self.since) >= interval_ns.saturating_mul(SUSPECT_INTERVALS) {
-            Verdict::Believed
-        } else {
-            Verdict::Open
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    // PEER-4
-    #[test]
-    fn a_suspect_report_is_believed_after_silence_and_refuted_by_a_packet() {
-        let at = Time::from_ns;
-        let report = SuspectReport { since: at(1_000), target: MissingTarget::Port(9) };
-        assert_eq!(report.verdict(at(2_000), at(1_000), 100), Verdict::Open);
-        assert_eq!(report.verdict(at(3_000), at(1_000), 100), Verdict::Believed);
-        assert_eq!(report.verdict(at(3_000), at(1_001), 100), Verdict::Refuted);
-    }
 
     #[test]
     fn a_second_report_of_a_port_restarts_its_scan_and_takes_no_room() {

@@ -226,7 +226,6 @@ impl Endpoint {
             return;
         }
         self.serve_resends(now, peer);
-        self.judge_report(now, peer);
         let known = &mut self.peers[peer];
         if known.rpcs.servers() == 0 {
             return;

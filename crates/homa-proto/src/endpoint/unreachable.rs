@@ -6,12 +6,12 @@ use super::state::Endpoint;
 use crate::contract::{DoneReason, RpcError, Unreachable};
 use crate::incarnation_end::IncarnationEnd;
 use crate::time::Time;
-use crate::unreachable::{MissingTarget, SuspectReport, Verdict};
+use crate::unreachable::MissingTarget;
 
 impl Endpoint {
     /// Handles an ICMP report that packets to `peer` cannot be delivered. If the report quotes a request of
-    /// ours, the RPCs concerned end, a few per drive call. Otherwise the peer is challenged, and the RPCs end
-    /// if the peer stays silent (PEER-4).
+    /// ours, the RPCs concerned end, a few per drive call. Otherwise it may be forged and is only counted
+    /// (PEER-4).
     pub fn peer_unreachable(&mut self, now: Time, peer: SocketAddr, report: Unreachable) {
         let now = self.advance(now);
         let Some(known) = self.peers.find(&peer) else { return };
@@ -26,9 +26,12 @@ impl Endpoint {
             }
         };
         if self.is_request_to(known, rpc_id, reported) {
-            self.accept_report(known, reported);
+            match reported {
+                MissingTarget::Peer(end) => self.end_peer_epoch(known, end),
+                MissingTarget::Port(port) => self.note_refused_port(known, peer, port),
+            }
         } else {
-            self.suspect(now, known, reported);
+            self.stats.reports_doubted += u64::from(self.peers[known].rpcs.count() > 0);
         }
     }
 
@@ -39,47 +42,6 @@ impl Endpoint {
         rpc.peer == peer
             && rpc.epoch == self.peers[peer].incarnation.epoch()
             && !matches!(reported, MissingTarget::Port(port) if port != rpc.peer_port)
-    }
-
-    fn accept_report(&mut self, peer: u32, reported: MissingTarget) {
-        self.peers[peer].suspect_report = None;
-        match reported {
-            MissingTarget::Peer(end) => self.end_peer_epoch(peer, end),
-            MissingTarget::Port(port) => self.note_refused_port(peer, self.peers[peer].addr, port),
-        }
-    }
-
-    fn suspect(&mut self, now: Time, peer: u32, reported: MissingTarget) {
-        let known = &mut self.peers[peer];
-        if known.rpcs.count() == 0 {
-            return;
-        }
-        self.stats.reports_doubted += 1;
-        if known.suspect_report.is_none() {
-            known.suspect_report = Some(SuspectReport { since: now, target: reported });
-            self.challenge_suspect(now, peer);
-        }
-    }
-
-    /// Challenges a peer after a doubtful report. Every implementation of Homa answers a challenge, even if
-    /// its servers are computing.
-    fn challenge_suspect(&mut self, now: Time, peer: u32) {
-        let Some(oldest) = self.peers[peer].rpcs.list.head() else { return };
-        let (port, peer_port) = (self.rpcs[oldest as usize].port, self.rpcs[oldest as usize].peer_port);
-        self.challenge(now, peer, port, peer_port);
-        self.waits.peer_timers.arm_by(peer, now + self.config.resend_interval_ns);
-    }
-
-    /// Handles the timer of a peer with a doubtful report: checks whether any packet has come from the peer
-    /// since the report.
-    pub(super) fn judge_report(&mut self, now: Time, peer: u32) {
-        let Some(suspect) = self.peers[peer].suspect_report else { return };
-        match suspect.verdict(now, self.peers[peer].silence.last_packet_at(), self.config.resend_interval_ns)
-        {
-            Verdict::Refuted => self.peers[peer].suspect_report = None,
-            Verdict::Believed => self.accept_report(peer, suspect.target),
-            Verdict::Open => self.challenge_suspect(now, peer),
-        }
     }
 
     /// Handles a report that a client's port is closed: ends the server RPC whose packet was refused, since

@@ -19,7 +19,6 @@ use crate::prefix::PrefixId;
 use crate::rtt::{self, Rtt};
 use crate::silence::Silence;
 use crate::time::{SEC, Time};
-use crate::unreachable::SuspectReport;
 use crate::wire::{Body, Packet, owner_of};
 use allowance::Allowance;
 use cutoffs::PeerCutoffs;
@@ -46,8 +45,6 @@ pub(crate) struct Peer {
     /// Separates the ids of our requests to this peer from those to other peers.
     pub ids: IdOffset,
     pub incarnation: PeerIncarnation,
-    /// A report of an unreachable peer that is being verified (PEER-4).
-    pub suspect_report: Option<SuspectReport>,
     /// Time for which the peer has sent no packet (PEER-5).
     pub silence: Silence,
     /// The peer's dialect, as derived from its packets without our mark.
@@ -73,7 +70,6 @@ impl Peer {
             addr,
             ids: IdOffset::default(),
             incarnation: PeerIncarnation::new(),
-            suspect_report: None,
             silence: Silence::new(now),
             belief: Belief::UNKNOWN,
             cutoffs: PeerCutoffs::UNKNOWN,

@@ -158,28 +158,29 @@ fn a_guessed_answer_proves_nothing() {
     assert!(side.endpoint.rpc_id(request).is_some() && side.endpoint.rpc_id(call).is_some());
 }
 
-/// PEER-4: a report that may be forged is believed only if the peer then stays silent while this host is
-/// running.
+/// PEER-4: a report that may be forged ends nothing, even if the peer stays silent. Earlier, it was believed
+/// after 100 ms of silence, and told clients of an overloaded server that their requests had not run.
 #[test]
-fn a_doubted_report_ends_the_rpcs_of_a_peer_that_stays_silent() {
+fn a_doubted_report_ends_nothing_while_the_peer_is_silent() {
     let reports = [
-        (Unreachable::Peer { rpc_id: None }, RpcError::Unreachable),
-        (Unreachable::Protocol { rpc_id: Some(12) }, RpcError::ProtocolUnreachable),
-        (Unreachable::Port { port: PORT, rpc_id: None }, RpcError::NoSuchPort),
+        Unreachable::Peer { rpc_id: None },
+        Unreachable::Protocol { rpc_id: Some(12) },
+        Unreachable::Port { port: PORT, rpc_id: None },
     ];
-    for (report, error) in reports {
-        let mut client = Side::new(1, Config::default());
+    for report in reports {
+        let mut client = Side::new(1, Config { max_resends: 255, ..Config::default() });
         client.call(addr(2), 100);
-        let now = client.now;
-        client.endpoint.peer_unreachable(now, addr(2), report);
-        client.pass(90 * MS);
+        for _ in 0..4 {
+            let now = client.now;
+            client.endpoint.peer_unreachable(now, addr(2), report);
+            client.pass(200 * MS);
+        }
         assert_eq!(ends(&mut client).0, [], "{report:?}");
-        client.pass(20 * MS);
-        assert_eq!(ends(&mut client).0, [error], "{report:?}");
+        assert_eq!((client.stats().reports_doubted, client.stats().challenges_sent), (4, 0));
     }
 }
 
-/// PEER-4: a report that quotes no packet of ours is verified before it is believed.
+/// PEER-4: a report that quotes no packet of ours changes nothing.
 #[test]
 fn a_forged_unreachable_ends_nothing_while_the_peer_answers() {
     for report in [
