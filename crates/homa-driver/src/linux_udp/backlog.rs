@@ -25,6 +25,11 @@ const QUEUES: usize = 256;
 /// for runs of packets of one message.
 const TURN_PACKETS: usize = 8;
 
+/// Maximum packets of a queue: a few tenths of a second of work on a slow machine, because packets with a
+/// forged source address delay those of the true sender. Full packets of Ethernet are limited to nearly the
+/// same number by [`MAX_COST`].
+const QUEUE_PACKETS: usize = 4_096;
+
 /// Maximum cost of all packets.
 const MAX_COST: usize = 8 << 20;
 
@@ -156,9 +161,10 @@ impl Backlog {
         self.turns.is_empty()
     }
 
-    /// Adds copies of the packets of a burst. If there is no room, the oldest packets of the longest queue are
-    /// dropped; returns their number.
+    /// Adds copies of the packets of a burst. If there is no room in the queue, its oldest packet is dropped; if
+    /// there is none at all, the oldest packets of the longest queue. Returns the number of dropped packets.
     fn add(&mut self, burst: &RxBurst) -> u64 {
+        let mut dropped = 0;
         for (index, (from, bytes)) in burst.iter().enumerate() {
             let packet = QueuedPacket {
                 from,
@@ -174,8 +180,13 @@ impl Backlog {
             queue.cost += packet.cost();
             self.cost += packet.cost();
             queue.packets.push_back(packet);
+            if queue.packets.len() > QUEUE_PACKETS
+                && let Some(oldest) = queue.pop()
+            {
+                self.cost -= oldest.cost();
+                dropped += 1;
+            }
         }
-        let mut dropped = 0;
         while self.cost > MAX_COST {
             let Some(longest) = self.queues.iter_mut().max_by_key(|queue| queue.cost) else { break };
             // The longest queue keeps some packets, so it stays among the turns.
@@ -266,6 +277,18 @@ mod tests {
         }
         assert!(got.into_iter().eq((0..1_000_u16).map(|n| n.to_be_bytes().to_vec())), "all, in their order");
         assert_eq!(backlog.cost, 0);
+    }
+
+    /// HOST-14.
+    #[test]
+    fn a_sender_keeps_its_latest_packets() {
+        let mut backlog = Backlog::new();
+        let [greedy, _] = senders(&backlog);
+        let numbers = 0..QUEUE_PACKETS as u16 + 10;
+        assert_eq!(add(&mut backlog, greedy, numbers.map(|n| n.to_be_bytes().to_vec())), 10);
+        let mut burst = RxBurst::new();
+        backlog.take(&mut burst);
+        assert_eq!(burst.iter().next().unwrap().1, 10_u16.to_be_bytes());
     }
 
     /// HOST-14.
