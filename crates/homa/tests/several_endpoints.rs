@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::common::{self, Echo, LOOPBACK, PATIENCE, config, eventually, message, until_idle};
+use super::common::{Echo, LOOPBACK, PATIENCE, config, eventually, message, until_idle};
 use homa::driver::udp::{UdpConfig, UdpDriver};
 use homa::driver::{Driver, TxPacket};
 use homa::error::{CallError, HostError, RecvError};
