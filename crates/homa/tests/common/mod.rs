@@ -29,7 +29,10 @@ pub fn config() -> HostBuilder {
     // its own.
     let endpoints = if module_path!().contains("::two_endpoints::") { 2 } else { 1 };
     let config = Host::builder().address(LOOPBACK).endpoints(endpoints);
-    config.configure(|config| config.protocol.max_resends = 255)
+    config.configure(|config| {
+        config.protocol.max_resends = 255;
+        config.protocol.max_need_acks = 255;
+    })
 }
 
 pub fn host() -> Host {

@@ -14,7 +14,7 @@ use std::thread::{self, JoinHandle};
 use super::common::{PATIENCE, eventually, message, until_idle};
 use homa::driver::LINUX_UDP_PORT;
 use homa::error::{CallError, RecvError};
-use homa::{Bytes, DriverChoice, Host, HostBuilder, Server, ServerAddr};
+use homa::{Bytes, DriverChoice, Host, HostBuilder, HostConfig, Server, ServerAddr};
 use homa_testkit::namespace::{Namespace, V4, pair};
 
 const PORT: &str = "HOMA_TEST_PORT";
@@ -44,7 +44,13 @@ impl Form {
 
     fn config(self, ip: &str, segment_dir: &Path) -> HostBuilder {
         let bind = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0);
-        Host::builder().driver(DRIVERS[self.0].0).address(bind).segment_dir(segment_dir.to_owned())
+        let builder = Host::builder().driver(DRIVERS[self.0].0).address(bind);
+        // On a busy machine, a process may not be scheduled for longer than the default patience of its peers.
+        let patient = |config: &mut HostConfig| {
+            config.protocol.max_resends = 255;
+            config.protocol.max_need_acks = 255;
+        };
+        builder.segment_dir(segment_dir.to_owned()).configure(patient)
     }
 
     fn address(self, ip: &str, port: u16) -> ServerAddr {
