@@ -7,7 +7,7 @@ use rand::Rng;
 use rand_pcg::Pcg64;
 
 use super::anything::{Anything, FIRST_PORT};
-use super::plan::{Hostile, Plan, pick};
+use super::plan::{Hostile, Plan, UNVERIFIED_PEERS, pick};
 use crate::network::Network;
 use crate::payload::{Pattern, random_numbers};
 
@@ -19,15 +19,13 @@ const FIRST_OUTSIDER: usize = 16;
 const PREFIX: usize = 256;
 /// Host index of the first unverified peer. Each unverified peer has a different prefix.
 const FIRST_UNVERIFIED: usize = 1 << 16;
-/// Packets of the hostile peer per unverified peer.
-const PACKETS_PER_UNVERIFIED: u64 = 100;
 /// The host whose server the hostile peer attacks.
 const VICTIM: usize = 0;
 /// Number of packets, or pairs of packets, in a run. The number is low because every step checks the state
 /// that the packets leave behind.
 const PACKETS: u64 = 2_000;
-/// Number of unverified peers in a run.
-pub(super) const UNVERIFIED_PEERS: u32 = (2 * PACKETS).div_ceil(PACKETS_PER_UNVERIFIED) as u32;
+/// Packets of the hostile peer per unverified peer.
+const PACKETS_PER_UNVERIFIED: u64 = 2 * PACKETS / UNVERIFIED_PEERS as u64;
 /// Number of requests that the hostile peer refers to at the same time.
 const KEPT: u64 = 64;
 

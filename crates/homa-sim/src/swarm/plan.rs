@@ -6,7 +6,6 @@ use rand::seq::IndexedRandom;
 use rand_pcg::Pcg64;
 
 use super::adversity::{Adversity, Surge};
-use super::hostile::UNVERIFIED_PEERS;
 use super::options::SwarmOptions;
 use crate::fault::FaultProfile;
 use crate::network::NetworkConfig;
@@ -132,6 +131,9 @@ fn sometimes(rng: &mut Pcg64, weather: Weather, values: [u64; 2]) -> Option<u64>
     let chosen = pick(rng, &[None, None, Some(values[0]), Some(values[1])]);
     chosen.filter(|_| weather == Weather::Storm)
 }
+
+/// Number of unverified peers that send a request in a run with requests from many addresses.
+pub(super) const UNVERIFIED_PEERS: u32 = 40;
 
 /// One of this number of parts of a table is out of reach of a single peer and of a single prefix (SHARE-2).
 const FREE_PART: u32 = 8;
