@@ -228,7 +228,8 @@ static void polls_end(const union address *silent)
 	struct epoll_event event = {EPOLLIN, {.fd = port.fd}};
 	int epoll = epoll_create1(0), pipes[2];
 	pthread_t self = pthread_self(), other;
-	sigset_t before, after;
+	/* The kernel writes 8 bytes of each, and the rest is compared as well. */
+	sigset_t before = {0}, after = {0};
 
 	end_if_it_hangs();
 	CHECK(pipe(pipes) == 0 && epoll_ctl(epoll, EPOLL_CTL_ADD, port.fd, &event) == 0);
