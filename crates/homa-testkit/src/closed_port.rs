@@ -14,7 +14,8 @@ pub struct ClosedPort {
 }
 
 impl ClosedPort {
-    /// Returns a UDP port of the address `any`, whose own port is 0. Datagrams to it are answered with ICMP port unreachable.
+    /// Returns a UDP port of the address `any`, whose own port is 0. Datagrams to it are answered with ICMP port
+    /// unreachable.
     ///
     /// # Panics
     /// Panics if `any` is not an address, or cannot be bound.
@@ -25,7 +26,8 @@ impl ClosedPort {
         port
     }
 
-    /// Returns a TCP port of the address `any`, whose own port is 0. Connections to it are refused, because the socket does not listen.
+    /// Returns a TCP port of the address `any`, whose own port is 0. Connections to it are refused, because the
+    /// socket does not listen.
     ///
     /// # Panics
     /// Panics if `any` is not an address, or cannot be bound.

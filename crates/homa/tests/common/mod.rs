@@ -14,7 +14,7 @@ use homa::error::RecvError;
 use homa::kernel_api::{Arrival, Outcome, Socket};
 use homa::metrics::Metrics;
 use homa::trace::{Dump, EventKind, Record, packet_word_parts};
-use homa::{Bytes, Host, HostBuilder, Server, ServerAddr};
+use homa::{Bytes, Host, HostBuilder, HostConfig, Server, ServerAddr};
 
 /// Timeout that is long enough for any expected event, even on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -22,17 +22,20 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Any free UDP port of the loopback device.
 pub const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
-/// Returns the settings of most tests. On a busy machine a peer may wait longer for a processor than the default
-/// number of RESENDs takes, so the number is the maximum.
+/// Returns the settings of most tests: a host that is patient with its peers.
 pub fn config() -> HostBuilder {
     // The same tests run a second time in the module `two_endpoints`, which includes this file as a module of
     // its own.
     let endpoints = if module_path!().contains("::two_endpoints::") { 2 } else { 1 };
     let config = Host::builder().address(LOOPBACK).endpoints(endpoints);
-    config.configure(|config| {
-        config.protocol.max_resends = 255;
-        config.protocol.max_need_acks = 255;
-    })
+    config.configure(be_patient)
+}
+
+/// Makes a host wait for its peers for as long as it can. On a busy machine a peer may wait longer for a processor
+/// than the default numbers of RESENDs and NEED_ACKs take.
+pub fn be_patient(config: &mut HostConfig) {
+    config.protocol.max_resends = 255;
+    config.protocol.max_need_acks = 255;
 }
 
 pub fn host() -> Host {

@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
-use super::common::{PATIENCE, eventually, message, until_idle};
+use super::common::{PATIENCE, be_patient, eventually, message, until_idle};
 use homa::driver::LINUX_UDP_PORT;
 use homa::error::{CallError, RecvError};
-use homa::{Bytes, DriverChoice, Host, HostBuilder, HostConfig, Server, ServerAddr};
+use homa::{Bytes, DriverChoice, Host, HostBuilder, Server, ServerAddr};
 use homa_testkit::namespace::{Namespace, V4, pair};
 
 const PORT: &str = "HOMA_TEST_PORT";
@@ -27,7 +27,9 @@ const HOLDS: &str = "HOMA_TEST_HOLDS";
 /// Lengths of one packet and of several packets; some need no grants, others many.
 const LENGTHS: [usize; 6] = [100, 5_000, 200, 60_000, 1_000, 300_000];
 
-/// Held by each test while its processes run: each starts up to six that call without pause.
+/// Held by each test while its processes run: each starts up to six that call without pause. Beside each other,
+/// about one run in six fails, often because a living process loses a response over Linux Homa's UDP form. The
+/// cause is not known yet.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// The drivers whose processes share an address, and the UDP port of all peers.
@@ -48,12 +50,7 @@ impl Form {
     fn config(self, ip: &str, segment_dir: &Path) -> HostBuilder {
         let bind = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0);
         let builder = Host::builder().driver(DRIVERS[self.0].0).address(bind);
-        // On a busy machine, a process may not be scheduled for longer than the default patience of its peers.
-        let patient = |config: &mut HostConfig| {
-            config.protocol.max_resends = 255;
-            config.protocol.max_need_acks = 255;
-        };
-        builder.segment_dir(segment_dir.to_owned()).configure(patient)
+        builder.segment_dir(segment_dir.to_owned()).configure(be_patient)
     }
 
     fn address(self, ip: &str, port: u16) -> ServerAddr {
