@@ -452,6 +452,21 @@ mod tests {
         assert_eq!(wire.reasons(), [UnknownReason::NoSuchPort], "one that begins now has not run");
     }
 
+    /// A thread that waited in the kernel drives once more before it sees that its host was closed.
+    #[test]
+    fn a_closed_host_answers_nothing_for_the_other_processes() {
+        let dir = Dir::new();
+        let (mut engine, wire) = leader(&dir);
+        let (other, mut client) = (dir.open(), endpoint(9));
+        other.bind(PORT).unwrap();
+        let now = Time::from_ns(TICK_NS);
+        engine.drive(now);
+        engine.finish_close(now);
+        wire.bring(request(&mut client, now));
+        engine.drive(now);
+        assert_eq!(wire.reasons(), [], "HOST-8");
+    }
+
     #[test]
     fn clients_that_come_and_go_keep_nobody_from_being_told_that_a_server_has_ended() {
         let dir = Dir::new();

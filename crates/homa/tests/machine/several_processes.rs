@@ -27,11 +27,6 @@ const HOLDS: &str = "HOMA_TEST_HOLDS";
 /// Lengths of one packet and of several packets; some need no grants, others many.
 const LENGTHS: [usize; 6] = [100, 5_000, 200, 60_000, 1_000, 300_000];
 
-/// Held by each test while its processes run: each starts up to six that call without pause. Beside each other,
-/// about one run in six fails, often because a living process loses a response over Linux Homa's UDP form. The
-/// cause is not known yet.
-static ALONE: Mutex<()> = Mutex::new(());
-
 /// The drivers whose processes share an address, and the UDP port of all peers.
 const DRIVERS: [(DriverChoice, u16); 2] = [(DriverChoice::Raw, 0), (DriverChoice::LinuxUdp, LINUX_UDP_PORT)];
 
@@ -333,7 +328,6 @@ fn executed_by_servers(dir: &Path, port: u16) -> (HashSet<u64>, Vec<u64>) {
 /// another process takes its port.
 fn one_is_killed(form: Form, victim: usize) {
     const PORTS: [u16; 3] = [101, 102, 103];
-    let _alone = ALONE.lock();
     let Some(namespaces) = pair(1_500) else { return };
     let dir = Dir::new(&format!("victim-{victim}-{}", form.0));
     let mut peer = namespaces[1].run({
@@ -450,7 +444,6 @@ fn a_request_in_the_hands_of_a_process_that_shares_a_udp_port_goes_to_no_other()
 /// HOST-10. Either the leader or the next process that binds the port may answer. In both cases the client
 /// learns that its request may have been executed, and no other process executes it.
 fn a_process_dies_with_a_request(form: Form) {
-    let _alone = ALONE.lock();
     let Some(namespaces) = pair(1_500) else { return };
     for heir_at_once in [false, true] {
         let dir = Dir::new(&format!("in-hand-{heir_at_once}-{}", form.0));

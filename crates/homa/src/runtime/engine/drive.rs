@@ -3,7 +3,7 @@
 use homa_driver::BURST_PACKETS;
 use homa_proto::Time;
 
-use super::Engine;
+use super::{Engine, Phase};
 use crate::runtime::progress::MIN_TICK_NS;
 use crate::runtime::waiters::Wakeup;
 use crate::tenancy::host_lease::HostLease;
@@ -22,8 +22,12 @@ impl Engine {
     /// Does one drive round; returns whether there was anything to do. The caller must call
     /// [`Engine::wake_waiters`] after taking its own items.
     pub(crate) fn drive(&mut self, now: Time) -> bool {
-        self.counts.host.drive_rounds += 1;
         self.driving.last_driven = now;
+        if self.phase == Phase::Closed {
+            // This host no longer knows which packets belong to other processes, and must not answer any.
+            return false;
+        }
+        self.counts.host.drive_rounds += 1;
         self.endpoint.trace().begin_stage();
         self.tick_processes(now);
         self.tick_lease(now);
