@@ -167,9 +167,19 @@ impl ProcessMember {
         }
     }
 
-    /// Returns whether a packet belongs to another process.
-    pub(crate) fn is_foreign(&self, packet: &[u8]) -> bool {
-        self.owner_of(packet) == PacketOwner::Foreign
+    /// Returns whether a packet belongs to another process, or to a port that is being opened.
+    pub(crate) fn is_foreign(&self, packet: &[u8], endpoint: &Endpoint) -> bool {
+        self.owner_of(packet) == PacketOwner::Foreign || self.is_opening(packet, endpoint)
+    }
+
+    /// Returns whether this process has acquired the port of a packet, but this endpoint has not opened it
+    /// yet. HOST-10: until then the endpoint does not know whether the port's last owner may have run the
+    /// request, so the packet must not be answered. The client resends.
+    pub(crate) fn is_opening(&self, packet: &[u8], endpoint: &Endpoint) -> bool {
+        let Some(port) = port_of(packet) else { return false };
+        !endpoint.is_port_open(port)
+            && self.slots.owner_of(port, self.receives()) == PacketOwner::Own
+            && !self.slots.has_opened(self.index, port)
     }
 
     /// HOST-3: ensures that there is an ID for the next request.
@@ -196,7 +206,7 @@ impl ProcessMember {
                 let until = if orphan { Time::NEVER } else { Time::ZERO };
                 endpoint.note_lost_owner(port, until); // HOST-10: its requests may have run.
             }
-            foreign.push(owner_of == PacketOwner::Foreign);
+            foreign.push(owner_of == PacketOwner::Foreign || self.is_opening(bytes, endpoint));
         }
         let packets = || packets_of(rx).zip(&foreign);
         let own = packets().filter_map(|(packet, foreign)| (!foreign).then_some(packet));
@@ -423,6 +433,18 @@ mod tests {
         packets(client, now)
     }
 
+    /// Returns the client's next RESENDs, and the time when it sends them.
+    fn resends(client: &mut Endpoint) -> (Time, Vec<Vec<u8>>) {
+        loop {
+            let due = client.poll_timeout().unwrap();
+            client.handle_timeout(due);
+            let resends = packets(client, due);
+            if !resends.is_empty() {
+                return (due, resends);
+            }
+        }
+    }
+
     #[test]
     fn what_may_have_run_in_a_process_that_ended_is_not_told_that_nobody_has_the_port() {
         let dir = Dir::new();
@@ -437,12 +459,7 @@ mod tests {
         drop(other);
         engine.drive(now);
         assert_eq!(wire.reasons(), [], "HOST-10");
-        let (mut due, mut resends) = (now, Vec::new());
-        while resends.is_empty() {
-            due = client.poll_timeout().unwrap();
-            client.handle_timeout(due);
-            resends = packets(&mut client, due);
-        }
+        let (due, resends) = resends(&mut client);
         engine.drive(due);
         wire.bring(resends);
         engine.drive(due);
@@ -450,6 +467,32 @@ mod tests {
         wire.bring(request(&mut client, due));
         engine.drive(due);
         assert_eq!(wire.reasons(), [UnknownReason::NoSuchPort], "one that begins now has not run");
+    }
+
+    /// HOST-10: between acquiring a port and opening it, other threads drive.
+    #[test]
+    fn a_port_that_is_being_opened_answers_nothing_about_its_last_owner() {
+        let dir = Dir::new();
+        let (mut engine, wire) = leader(&dir);
+        let (other, mut client) = (dir.open(), endpoint(9));
+        other.bind(PORT).unwrap();
+        let now = Time::from_ns(TICK_NS);
+        engine.drive(now);
+        let sent = request(&mut client, now);
+        drop(other);
+        engine.drive(now);
+        let slots = Arc::clone(&engine.tenancy.processes.as_ref().unwrap().slots);
+        let claim = slots.bind(PORT).unwrap();
+        wire.bring(sent);
+        engine.drive(now);
+        let (due, resends) = resends(&mut client);
+        wire.bring(resends.clone());
+        engine.drive(due);
+        assert_eq!(wire.reasons(), []);
+        engine.open_server(due, PORT, Some(claim)).unwrap();
+        wire.bring(resends);
+        engine.drive(due);
+        assert_eq!(wire.reasons(), [UnknownReason::OwnerGone]);
     }
 
     /// A thread that waited in the kernel drives once more before it sees that its host was closed.

@@ -102,8 +102,8 @@ impl Engine {
             let opens = matches!(packet.body, Body::Data(_) | Body::Start(_));
             let is_request = opens && common.sender_id & 1 == 0;
             let is_ours = !common.incarnation.is_none();
-            let foreign =
-                self.tenancy.processes.as_ref().is_some_and(|processes| processes.is_foreign(bytes));
+            let processes = self.tenancy.processes.as_ref();
+            let foreign = processes.is_some_and(|processes| processes.is_foreign(bytes, &self.endpoint));
             if is_request && !is_ours && !foreign && self.endpoint.has_nobody_for(from, common) {
                 self.driver.refuse(from, bytes);
             }

@@ -171,6 +171,9 @@ impl GroupMember {
             let mut route = wire::route(bytes, endpoints);
             if let Some(processes) = processes {
                 route = processes.route(bytes, route);
+                if route.owner == me && processes.is_opening(bytes, endpoint) {
+                    route = Route { owner: NOBODY, others: route.others | 1 << me };
+                }
                 if route.owner == me {
                     processes.note_owner_of(bytes, endpoint);
                 }
@@ -252,16 +255,29 @@ impl GroupMember {
             return false;
         }
         let restarts = endpoint.stats().peer_restarts;
-        let own = || self.mail.iter().filter(|(kind, _)| *kind == MailKind::Own).map(|(_, packet)| packet);
+        let is_own = |kind: &MailKind| *kind == MailKind::Own;
+        // The positions of packets for ports that this endpoint has not opened yet.
+        let mut early = Vec::new();
         if let Some(processes) = processes {
-            own().for_each(|packet| processes.note_owner_of(packet.bytes, endpoint));
+            for (at, (_, packet)) in self.mail.iter().enumerate().filter(|(_, (kind, _))| is_own(kind)) {
+                if processes.is_opening(packet.bytes, endpoint) {
+                    early.push(at);
+                }
+                processes.note_owner_of(packet.bytes, endpoint);
+            }
         }
+        let mail = || self.mail.iter().enumerate();
+        let own = || {
+            let own = mail().filter(|(at, (kind, _))| is_own(kind) && !early.contains(at));
+            own.map(|(_, (_, packet))| packet)
+        };
         endpoint.handle_packets(now, own(), buffers);
         if endpoint.stats().peer_restarts != restarts {
             self.share_restarts(endpoint, own());
         }
-        for (kind, packet) in self.mail.iter() {
+        for (at, (kind, packet)) in mail() {
             match kind {
+                MailKind::Own if early.contains(&at) => endpoint.handle_foreign(now, &header_of(&packet)),
                 MailKind::Own => {}
                 MailKind::Foreign => endpoint.handle_foreign(now, &packet),
                 MailKind::Restart => endpoint.handle_proven_foreign(now, &packet),

@@ -17,10 +17,18 @@ pub(crate) struct EndpointSlots {
     members: Vec<Arc<Segment>>,
     /// One bit for the slot of each endpoint.
     slots: u64,
-    /// For each port, one bit for each endpoint that has the port open or still has RPCs of the port.
-    users: Mutex<HashMap<u16, u64>>,
+    users: Mutex<HashMap<u16, PortUsers>>,
     /// Announces this host to other hosts of its network namespace.
     _presence: Option<Presence>,
+}
+
+/// The endpoints that use a port of this process: one bit each.
+#[derive(Clone, Copy, Debug, Default)]
+struct PortUsers {
+    /// Those that have opened the port since the process acquired it.
+    opened: u64,
+    /// Those of them that have the port open or still have RPCs of the port.
+    using: u64,
 }
 
 impl EndpointSlots {
@@ -44,7 +52,7 @@ impl EndpointSlots {
         &self.members[0]
     }
 
-    fn users(&self) -> MutexGuard<'_, HashMap<u16, u64>> {
+    fn users(&self) -> MutexGuard<'_, HashMap<u16, PortUsers>> {
         // Each change is a single operation of the map, so a panic leaves the map consistent.
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -61,7 +69,15 @@ impl EndpointSlots {
 
     /// Records that an endpoint has opened a port.
     pub(crate) fn port_opened(&self, endpoint: usize, port: u16) {
-        *self.users().entry(port).or_default() |= 1 << endpoint;
+        let mut users = self.users();
+        let port = users.entry(port).or_default();
+        port.opened |= 1 << endpoint;
+        port.using |= 1 << endpoint;
+    }
+
+    /// Returns whether an endpoint has opened a port since this process acquired the port.
+    pub(crate) fn has_opened(&self, endpoint: usize, port: u16) -> bool {
+        self.users().get(&port).is_some_and(|users| users.opened & 1 << endpoint != 0)
     }
 
     /// Records that an endpoint no longer uses these ports. Ports that no other endpoint uses are released.
@@ -71,8 +87,8 @@ impl EndpointSlots {
         let mut unused = Vec::new();
         for &port in ports {
             let left = users.entry(port).or_default();
-            *left &= !(1 << endpoint);
-            if *left == 0 {
+            left.using &= !(1 << endpoint);
+            if left.using == 0 {
                 users.remove(&port);
                 unused.push(port);
             }
