@@ -201,7 +201,7 @@ impl RxBurst {
     }
 
     /// Records that the packets may have been overtaken by later ones.
-    pub(crate) fn note_reordered(&mut self) {
+    pub fn note_reordered(&mut self) {
         self.reordered = true;
     }
 

@@ -321,6 +321,8 @@ mod tests {
     use std::net::SocketAddr;
     use std::os::fd::BorrowedFd;
     use std::sync::Mutex;
+    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::Ordering::Relaxed;
 
     use homa_driver::{BufferSizes, DriverStats, TxPacket, UnreachableReport};
     use homa_proto::wire::{self, Body, UnknownReason};
@@ -341,6 +343,8 @@ mod tests {
     struct Wire {
         come: Arc<Mutex<VecDeque<Vec<u8>>>>,
         sent: Arc<Mutex<Vec<Vec<u8>>>>,
+        /// Whether received packets may have overtaken others.
+        reorders: Arc<AtomicBool>,
     }
 
     impl Wire {
@@ -375,6 +379,9 @@ mod tests {
             burst.clear();
             for bytes in self.come.lock().unwrap().drain(..) {
                 assert!(burst.push(([10, 0, 0, 2], 0).into(), &bytes));
+            }
+            if self.reorders.load(Relaxed) {
+                burst.note_reordered();
             }
             Ok(burst.len())
         }
@@ -545,5 +552,31 @@ mod tests {
             wire.bring(packets);
             engine.drive(now);
         }
+    }
+
+    /// HOST-10: a packet that was overtaken may still be in the queue, however much has been read since.
+    #[test]
+    fn what_has_overtaken_other_packets_does_not_show_that_those_were_read() {
+        let dir = Dir::new();
+        let (mut engine, wire) = leader(&dir);
+        let (other, mut client) = (dir.open(), endpoint(9));
+        other.bind(PORT).unwrap();
+        let now = Time::from_ns(TICK_NS);
+        engine.drive(now);
+        drop(other);
+        wire.reorders.store(true, Relaxed);
+        let mut read = 0;
+        while read <= 2 * RECEIVE_BYTES {
+            let packets = request(&mut client, now);
+            read += packets.iter().map(Vec::len).sum::<usize>();
+            wire.bring(packets);
+            engine.drive(now);
+            assert_eq!(wire.reasons(), []);
+        }
+        wire.reorders.store(false, Relaxed);
+        engine.drive(now);
+        wire.bring(request(&mut client, now));
+        engine.drive(now);
+        assert_eq!(wire.reasons(), [UnknownReason::NoSuchPort], "the queue was found empty");
     }
 }
