@@ -67,8 +67,9 @@ impl FinishedIds {
     pub(crate) fn new(lifetime_ns: u64, max_blocks: u32, policy: FinishedPolicy, seed: u64) -> FinishedIds {
         // A planted fault that the swarm must find: finished requests are forgotten while duplicates of them
         // may still arrive.
-        #[cfg(homa_canary = "finished_early")]
-        let lifetime_ns = lifetime_ns / 1_000;
+        #[cfg(homa_canary)]
+        let lifetime_ns =
+            if crate::planted_faults::has("finished_early") { lifetime_ns / 1_000 } else { lifetime_ns };
         FinishedIds {
             shards: (0..SHARDS)
                 .map(|_| HashMap::with_hasher(FixedState::with_seed(seed.wrapping_add(1))))

@@ -121,6 +121,8 @@ mod pacer;
 mod path;
 mod peer;
 mod peers;
+#[cfg(homa_canary)]
+pub mod planted_faults;
 mod port_rpcs;
 mod ports;
 mod prefix;

@@ -91,8 +91,8 @@ pub(crate) struct Prefixes {
 /// Checks whether a prefix that holds `own` of the `used` part of `bound` may take `more` (SHARE-12).
 pub(crate) fn admit(bound: u64, own: u64, used: u64, more: u64) -> Result<(), Refusal> {
     // A planted fault that the swarm must find: one prefix takes everything.
-    #[cfg(homa_canary = "prefix_unlimited")]
-    let own = own.min(0);
+    #[cfg(homa_canary)]
+    let own = if crate::planted_faults::has("prefix_unlimited") { 0 } else { own };
     Share::of(bound).admit(own, used, more)
 }
 

@@ -55,8 +55,8 @@ impl Retransmits {
     /// of bytes added, or `None` at the limit (RESEND-20).
     pub(crate) fn add(&mut self, slot: u32, range: Range<u32>, priority: u8) -> Option<u32> {
         // A planted fault that the swarm must find: a range requested while other bytes wait is forgotten.
-        #[cfg(homa_canary = "resend_lost")]
-        if self.pending.contains_key(&slot) {
+        #[cfg(homa_canary)]
+        if crate::planted_faults::has("resend_lost") && self.pending.contains_key(&slot) {
             return Some(0);
         }
         if let Some(pending) = self.pending.get_mut(&slot) {
@@ -82,7 +82,7 @@ impl Retransmits {
     }
 
     /// Returns an RPC with bytes to be retransmitted.
-    #[cfg(homa_canary = "resend_first")]
+    #[cfg(homa_canary)]
     pub(crate) fn any(&self) -> Option<u32> {
         self.pending.keys().min().copied()
     }

@@ -67,8 +67,8 @@ impl Share {
     pub(crate) fn admit(self, own: u64, used: u64, more: u64) -> Result<(), Refusal> {
         let free = self.bound.checked_sub(used.saturating_add(more)).ok_or(Refusal::Bound)?;
         // A planted fault that the swarm must find: the first peer takes everything.
-        #[cfg(homa_canary = "share_unlimited")]
-        let own = own.min(0);
+        #[cfg(homa_canary)]
+        let own = if crate::planted_faults::has("share_unlimited") { 0 } else { own };
         let has = own.saturating_add(more);
         let guaranteed = (self.bound / GUARANTEED_PART).max(1);
         // A peer's first request is always within its share; otherwise no peer could send a large message.

@@ -33,6 +33,7 @@ usage: swarm [--seeds A..B | --fresh N | --forever] [options]
   --check N         prove each host's state after every N of its steps; 0: never (default 1)
   --dialects        pair the endpoint with model kernels of each dialect of Linux Homa, and print a table
   --corruption      bits change that no checksum catches; payload cannot be vouched for then
+  --fault NAME      plant a fault, in a build with RUSTFLAGS='--cfg homa_canary'
   --stop-at-failure ends with the first seed that fails
   --verbose         print what became of each seed
 
@@ -85,6 +86,7 @@ impl Options {
                 "--check" => options.swarm.check_every = number(value()?)?,
                 "--dialects" => options.dialects = true,
                 "--corruption" => options.swarm.corruption = true,
+                "--fault" => plant(&value()?)?,
                 "--stop-at-failure" => options.stop_at_failure = true,
                 "--verbose" => options.verbose = true,
                 "--help" | "-h" => return Ok(None),
@@ -141,6 +143,17 @@ impl Options {
         }
         Err(format!("seed {seed} FAILED: {}\nreplay: {}", problems.join("\n  "), self.replay(seed)))
     }
+}
+
+/// Plants a fault that this run must find.
+#[cfg(homa_canary)]
+fn plant(name: &str) -> Result<(), String> {
+    homa_proto::planted_faults::plant(name).map_err(|error| format!("--fault: {error}"))
+}
+
+#[cfg(not(homa_canary))]
+fn plant(name: &str) -> Result<(), String> {
+    Err(format!("--fault {name}: this build has no planted faults: build with RUSTFLAGS='--cfg homa_canary'"))
 }
 
 /// Returns the start of a range of random seeds, derived from the time: a range of a million for each second.

@@ -168,8 +168,13 @@ impl Endpoint {
         }
         // A planted fault that the swarm must find: a client acknowledges a response that has arrived only in
         // part.
-        #[cfg(homa_canary = "ack_frees_early")]
-        let rpc = rpc.ok().filter(|&slot| self.rpcs[slot as usize].incoming.length == 0).ok_or(());
+        #[cfg(homa_canary)]
+        let rpc = rpc.ok().filter(|&slot| {
+            let is_arriving = self.rpcs[slot as usize].incoming.length > 0;
+            !(crate::planted_faults::has("ack_frees_early") && is_arriving)
+        });
+        #[cfg(homa_canary)]
+        let rpc = rpc.ok_or(());
         if let Ok(slot) = rpc {
             // ACK-6: the server has sent everything. Bytes that are missing after half an interval are most
             // likely lost.

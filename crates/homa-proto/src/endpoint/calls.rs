@@ -64,9 +64,11 @@ impl Endpoint {
             self.open_long_message(slot); // DIALECT-4
         }
         self.queue_if_sendable(slot);
-        // A planted fault that the swarm must find, "call_unwatched": a call has no timer before its request
-        // has been sent.
-        #[cfg(not(homa_canary = "call_unwatched"))]
+        // A planted fault that the swarm must find: a call has no timer before its request has been sent.
+        #[cfg(homa_canary)]
+        if crate::planted_faults::has("call_unwatched") {
+            return Ok(self.key(slot));
+        }
         self.waits.timers.arm(slot, now + self.config.resend_interval_ns); // PEER-15
         Ok(self.key(slot))
     }

@@ -38,15 +38,17 @@ impl Endpoint {
         // SEND-15
         let has_room = self.sending.paths_to_check.len() < self.config.max_peers as usize;
         // A planted fault that the swarm must find: the path's current maximum packet size is never checked.
-        #[cfg(homa_canary = "path_unquestioned")]
-        let has_room = has_room && self.config.max_peers == 0;
+        #[cfg(homa_canary)]
+        let has_room = has_room && !crate::planted_faults::has("path_unquestioned");
         if has_room && known.path.request_check() {
             self.sending.paths_to_check.push_back(rpc.peer);
         }
         // A planted fault that the swarm must find: packets never become smaller, no matter how many times
         // they are lost.
-        #[cfg(homa_canary = "path_stays_wide")]
-        let _ = std::mem::take(&mut rpc.requested.repeats);
+        #[cfg(homa_canary)]
+        if crate::planted_faults::has("path_stays_wide") {
+            rpc.requested.repeats = 0;
+        }
         // SEND-16
         if known.path.full_packet_arrived_at > rpc.wait.progress_at {
             return;

@@ -25,8 +25,11 @@ impl Endpoint {
         let request = if waits_here { Request::Between } else { rpc.requested.note(offset) };
         // A planted fault that the swarm must find: a peer that requests the same bytes repeatedly keeps an
         // RPC alive.
-        #[cfg(homa_canary = "resend_keeps_rpc")]
-        let request = if request == Request::Repeated { Request::Beyond } else { request };
+        #[cfg(homa_canary)]
+        let request = match request {
+            Request::Repeated if crate::planted_faults::has("resend_keeps_rpc") => Request::Beyond,
+            request => request,
+        };
         match request {
             Request::Beyond => rpc.wait.progressed(now),
             _ if rpc.state == RpcState::Responding => rpc.wait.sign_of_life(now),

@@ -108,8 +108,8 @@ impl Endpoint {
     /// costs one interval.
     pub(super) fn reopen(&mut self, slot: u32) {
         // A planted fault that the swarm's pairings must find: START_MSG is repeated until it is answered.
-        #[cfg(homa_canary = "start_alone")]
-        if self.awaits_first_grant(slot) {
+        #[cfg(homa_canary)]
+        if crate::planted_faults::has("start_alone") && self.awaits_first_grant(slot) {
             return self.send_start(slot);
         }
         let peer = self.rpcs[slot as usize].peer;

@@ -60,8 +60,11 @@ impl Endpoint {
         for _ in 0..self.config.reap_limit {
             let slot = self.sending.ready.choose(self.config.max_packet)?;
             // A planted fault that the swarm must find: retransmissions are sent before all other bytes.
-            #[cfg(homa_canary = "resend_first")]
-            let slot = self.sending.retransmits.any().unwrap_or(slot);
+            #[cfg(homa_canary)]
+            let slot = match self.sending.retransmits.any() {
+                Some(first) if crate::planted_faults::has("resend_first") => first,
+                _ => slot,
+            };
             let rpc = &self.rpcs[slot as usize];
             if rpc.epoch != self.peers[rpc.peer].incarnation.epoch() {
                 self.end_of_earlier_epoch(now, slot);

@@ -120,8 +120,8 @@ impl PeerIncarnation {
         }
         let is_newer = announced.is_newer_than(self.current);
         // A planted fault that the swarm must find: a newer incarnation is accepted without proof.
-        #[cfg(homa_canary = "restart_unproven")]
-        let answers = answers || is_newer;
+        #[cfg(homa_canary)]
+        let answers = answers || is_newer && crate::planted_faults::has("restart_unproven");
         // A delayed packet of an earlier incarnation may carry the id of an RPC that continues in the current
         // one. If `none_is_late`, no packet can be delayed that long (PEER-8).
         if answers || names_request && (is_newer || !self.proven || none_is_late) {
