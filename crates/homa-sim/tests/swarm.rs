@@ -45,6 +45,14 @@ fn corrupted_packets_break_no_bound_and_leave_nothing() {
     }
 }
 
+/// SHARE-12: a request evicts the only other request of its own peer, which is forgotten.
+#[test]
+fn a_seed_in_which_a_request_displaces_its_own_peer_breaks_nothing() {
+    let options = SwarmOptions { check_every: 50, corruption: true, ..SwarmOptions::default() };
+    let report = swarm(136, options);
+    assert_eq!(report.problems, Vec::<String>::new(), "{report:?}");
+}
+
 #[test]
 fn the_same_seed_gives_the_same_run() {
     let run = |seed| swarm(seed, SwarmOptions { check_every: 0, ..SwarmOptions::default() });

@@ -12,12 +12,11 @@ use crate::stats::{DropCause, drop_as};
 use crate::time::Time;
 use crate::wire::Common;
 
-/// A request that is not open yet.
+/// A request that is not open yet. Its sender is looked up by address each time: making room for a request
+/// may forget the peers of evicted requests, of which the sender may be one.
 pub(super) struct NewRequest<'a> {
     /// The sender's address.
     pub addr: SocketAddr,
-    /// The sender; `None`: it is not known.
-    pub peer: Option<u32>,
     pub common: &'a Common,
     /// The version of our cutoffs in the request.
     pub cutoff_version: u16,
@@ -85,7 +84,7 @@ impl Endpoint {
             self.expire_many_finished(now);
             refusal = self.refusal(request);
         }
-        match (refusal, request.peer) {
+        match (refusal, self.peers.find(&request.addr)) {
             (Some(Refusal::Bound), _) => Err(drop_as!(drop_finished_full)), // AMO-6
             (Some(Refusal::Share), Some(peer)) => {
                 self.peers[peer].allowance.refused += 1;
@@ -98,7 +97,7 @@ impl Endpoint {
 
     /// Returns whether the sender of a request is proven, already or by this request.
     fn is_proven(&self, request: &NewRequest<'_>) -> bool {
-        request.peer.is_some_and(|peer| self.peers[peer].allowance.proven)
+        self.peers.find(&request.addr).is_some_and(|peer| self.peers[peer].allowance.proven)
             || self.receiving.cutoffs.proves(request.cutoff_version)
     }
 
@@ -107,7 +106,6 @@ impl Endpoint {
     #[cold]
     pub(super) fn refuse_for_prefix(&mut self, request: &NewRequest<'_>) -> DropCause {
         let NewRequest { addr, common, .. } = *request;
-        // The evicted requests may have been the last ones of this peer.
         let peer = self.peers.find(&addr);
         if let Some(peer) = peer {
             self.peers[peer].allowance.refused += 1;
@@ -132,7 +130,7 @@ impl Endpoint {
     /// Returns why the request is refused, if it is. `Bound` refers to finished ids only: `make_room` may
     /// free room under the other bounds.
     fn refusal(&self, request: &NewRequest<'_>) -> Option<Refusal> {
-        let known = request.peer.map(|peer| &self.peers[peer]);
+        let known = self.peers.find(&request.addr).map(|peer| &self.peers[peer]);
         let own = known.map_or((0, 0, 0), |peer| {
             (peer.rpcs.servers(), peer.rpcs.request_bytes, peer.rpcs.finished_blocks)
         });

@@ -313,7 +313,7 @@ impl Endpoint {
         // LIMIT-4: a quarter is reserved for responses.
         let (length, limit) = (data.message_length, self.config.max_incoming_bytes / 4 * 3);
         let (bytes, cutoff_version) = (charge(length), data.cutoff_version);
-        let request = NewRequest { addr: rx.from, peer, common, cutoff_version, bytes, limit };
+        let request = NewRequest { addr: rx.from, common, cutoff_version, bytes, limit };
         self.within_share(now, &request)?;
         if !self.has_free_rpc() || !self.has_room(length, limit) {
             self.handle_deferred_acks(now);

@@ -88,6 +88,18 @@ fn a_peer_of_a_flooded_prefix_has_its_request_answered() {
     assert_eq!(server.requests().len(), 1);
 }
 
+/// SHARE-12: the request that makes room for a new one may be the only one of the same peer, which is then
+/// forgotten.
+#[test]
+fn a_request_may_evict_the_last_request_of_its_own_peer() {
+    let mut server = Side::new(1, Config { max_rpcs: 32, max_peers: 64, ..Config::default() });
+    (0..28).for_each(|n| begin(&mut server, &flooder(n), 2, 1_000));
+    assert_eq!((server.endpoint.open_rpcs(), server.stats().unproven_evicted), (28, 0));
+    whole(&mut server, &flooder(0), 4, 10);
+    assert_eq!((server.endpoint.open_rpcs(), server.stats().unproven_evicted), (28, 1));
+    assert_eq!((server.requests().len(), rpcs_of(&server, &flooder(0))), (1, 1));
+}
+
 /// SHARE-12: a refused peer that shows the version of our cutoffs counts for no prefix from then on.
 #[test]
 fn a_refused_peer_is_told_the_cutoffs_that_prove_it() {
