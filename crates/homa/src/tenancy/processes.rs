@@ -15,7 +15,9 @@ use crate::payload::buffers::Buffers;
 use crate::runtime::bundles::packets_of;
 use crate::tenancy::end_barrier::EndBarrier;
 use crate::tenancy::host_lease::HostLease;
-use crate::tenancy::process_group::{self, EndpointSlots, LeaseWatch, PacketOwner, Segment};
+use crate::tenancy::process_group::{
+    self, EndpointSlots, FIRST_CLIENT_PORT, LeaseWatch, PacketOwner, Segment,
+};
 use crate::tenancy::shared_socket::{SharedSocket, port_of};
 use crate::types::error::HostError;
 
@@ -172,11 +174,12 @@ impl ProcessMember {
         self.owner_of(packet) == PacketOwner::Foreign || self.is_opening(packet, endpoint)
     }
 
-    /// Returns whether this process has acquired the port of a packet, but this endpoint has not opened it
-    /// yet. HOST-10: until then the endpoint does not know whether the port's last owner may have run the
+    /// Returns whether this process has acquired the server port of a packet, but this endpoint has not opened
+    /// it yet. HOST-10: until then the endpoint does not know whether the port's last owner may have run the
     /// request, so the packet must not be answered. The client resends.
     pub(crate) fn is_opening(&self, packet: &[u8], endpoint: &Endpoint) -> bool {
-        let Some(port) = port_of(packet) else { return false };
+        // A client's port is opened in one endpoint, and the others answer queries about its host.
+        let Some(port) = port_of(packet).filter(|&port| port < FIRST_CLIENT_PORT) else { return false };
         !endpoint.is_port_open(port)
             && self.slots.owner_of(port, self.receives()) == PacketOwner::Own
             && !self.slots.has_opened(self.index, port)
@@ -500,6 +503,20 @@ mod tests {
         wire.bring(resends);
         engine.drive(due);
         assert_eq!(wire.reasons(), [UnknownReason::OwnerGone]);
+    }
+
+    #[test]
+    fn an_endpoint_answers_for_the_ports_of_other_endpoints_clients() {
+        let dir = Dir::new();
+        let (engine, _wire) = leader(&dir);
+        let processes = engine.tenancy.processes.as_ref().unwrap();
+        let [of_client, of_server] = [processes.slots.open_client().unwrap(), PORT];
+        processes.slots.bind(of_server).unwrap();
+        let is_foreign = |port: u16| {
+            let packet = [[0; 2], port.to_be_bytes()].concat();
+            processes.is_foreign(&packet, &engine.endpoint)
+        };
+        assert_eq!([of_client, of_server].map(is_foreign), [false, true]);
     }
 
     /// A thread that waited in the kernel drives once more before it sees that its host was closed.
