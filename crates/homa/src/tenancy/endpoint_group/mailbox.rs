@@ -34,7 +34,7 @@ const MAX_ITEMS: usize = 1 << 14;
 pub(crate) enum MailKind {
     /// A packet for this endpoint.
     Own,
-    /// The header of another endpoint's packet, which also concerns this endpoint.
+    /// A packet that is not for this endpoint but concerns it, or the header of one.
     Foreign,
     /// The header of another endpoint's packet, which proves to the sending endpoint that its peer restarted.
     Restart,
@@ -92,6 +92,15 @@ impl MailQueue {
             let packet = RxPacket::new(item.from, &self.bytes[item.start..item.end]);
             (item.kind, RxPacket { priority: item.priority, ..packet })
         })
+    }
+
+    /// Makes those of this endpoint's own packets foreign for which `is_foreign` returns true.
+    pub(crate) fn make_foreign(&mut self, is_foreign: impl Fn(&[u8]) -> bool) {
+        for item in self.items.iter_mut().filter(|item| item.kind == MailKind::Own) {
+            if is_foreign(&self.bytes[item.start..item.end]) {
+                item.kind = MailKind::Foreign;
+            }
+        }
     }
 
     fn clear(&mut self) {

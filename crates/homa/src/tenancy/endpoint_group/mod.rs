@@ -255,29 +255,19 @@ impl GroupMember {
             return false;
         }
         let restarts = endpoint.stats().peer_restarts;
-        let is_own = |kind: &MailKind| *kind == MailKind::Own;
-        // The positions of packets for ports that this endpoint has not opened yet.
-        let mut early = Vec::new();
         if let Some(processes) = processes {
-            for (at, (_, packet)) in self.mail.iter().enumerate().filter(|(_, (kind, _))| is_own(kind)) {
-                if processes.is_opening(packet.bytes, endpoint) {
-                    early.push(at);
-                }
-                processes.note_owner_of(packet.bytes, endpoint);
-            }
+            self.mail.make_foreign(|bytes| processes.is_opening(bytes, endpoint));
         }
-        let mail = || self.mail.iter().enumerate();
-        let own = || {
-            let own = mail().filter(|(at, (kind, _))| is_own(kind) && !early.contains(at));
-            own.map(|(_, (_, packet))| packet)
-        };
+        let own = || self.mail.iter().filter(|(kind, _)| *kind == MailKind::Own).map(|(_, packet)| packet);
+        if let Some(processes) = processes {
+            own().for_each(|packet| processes.note_owner_of(packet.bytes, endpoint));
+        }
         endpoint.handle_packets(now, own(), buffers);
         if endpoint.stats().peer_restarts != restarts {
             self.share_restarts(endpoint, own());
         }
-        for (at, (kind, packet)) in mail() {
+        for (kind, packet) in self.mail.iter() {
             match kind {
-                MailKind::Own if early.contains(&at) => endpoint.handle_foreign(now, &header_of(&packet)),
                 MailKind::Own => {}
                 MailKind::Foreign => endpoint.handle_foreign(now, &packet),
                 MailKind::Restart => endpoint.handle_proven_foreign(now, &packet),
