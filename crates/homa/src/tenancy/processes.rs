@@ -429,6 +429,18 @@ mod tests {
         (engine, wire)
     }
 
+    /// The time of the first drive round.
+    const NOW: Time = Time::from_ns(TICK_NS);
+
+    /// Creates the engine of a leader that knows of another process with the port, its wire, and that process.
+    fn leader_beside_server(dir: &Dir) -> (Engine, Wire, Segment) {
+        let (mut engine, wire) = leader(dir);
+        let other = dir.open();
+        other.bind(PORT).unwrap();
+        engine.drive(NOW);
+        (engine, wire, other)
+    }
+
     fn packets(client: &mut Endpoint, now: Time) -> Vec<Vec<u8>> {
         let packet = |packet: homa_proto::Transmit| {
             let payload = packet.payload.map_or(0, |range| range.len as usize);
@@ -458,11 +470,8 @@ mod tests {
     #[test]
     fn what_may_have_run_in_a_process_that_ended_is_not_told_that_nobody_has_the_port() {
         let dir = Dir::new();
-        let (mut engine, wire) = leader(&dir);
-        let (other, mut client) = (dir.open(), endpoint(9));
-        other.bind(PORT).unwrap();
-        let now = Time::from_ns(TICK_NS);
-        engine.drive(now);
+        let (mut engine, wire, other) = leader_beside_server(&dir);
+        let (mut client, now) = (endpoint(9), NOW);
         // The packet reached both processes, and the other process has executed the request before the leader
         // reads it.
         wire.bring(request(&mut client, now));
@@ -483,11 +492,8 @@ mod tests {
     #[test]
     fn a_port_that_is_being_opened_answers_nothing_about_its_last_owner() {
         let dir = Dir::new();
-        let (mut engine, wire) = leader(&dir);
-        let (other, mut client) = (dir.open(), endpoint(9));
-        other.bind(PORT).unwrap();
-        let now = Time::from_ns(TICK_NS);
-        engine.drive(now);
+        let (mut engine, wire, other) = leader_beside_server(&dir);
+        let (mut client, now) = (endpoint(9), NOW);
         let sent = request(&mut client, now);
         drop(other);
         engine.drive(now);
@@ -523,11 +529,8 @@ mod tests {
     #[test]
     fn a_closed_host_answers_nothing_for_the_other_processes() {
         let dir = Dir::new();
-        let (mut engine, wire) = leader(&dir);
-        let (other, mut client) = (dir.open(), endpoint(9));
-        other.bind(PORT).unwrap();
-        let now = Time::from_ns(TICK_NS);
-        engine.drive(now);
+        let (mut engine, wire, _other) = leader_beside_server(&dir);
+        let (mut client, now) = (endpoint(9), NOW);
         engine.finish_close(now);
         wire.bring(request(&mut client, now));
         engine.drive(now);
@@ -555,11 +558,8 @@ mod tests {
     #[test]
     fn clients_are_told_that_a_server_has_ended_where_there_is_always_something_to_read() {
         let dir = Dir::new();
-        let (mut engine, wire) = leader(&dir);
-        let (other, mut client) = (dir.open(), endpoint(9));
-        other.bind(PORT).unwrap();
-        let now = Time::from_ns(TICK_NS);
-        engine.drive(now);
+        let (mut engine, wire, other) = leader_beside_server(&dir);
+        let (mut client, now) = (endpoint(9), NOW);
         drop(other);
         let mut read = 0;
         while wire.reasons().is_empty() {
@@ -575,11 +575,8 @@ mod tests {
     #[test]
     fn what_has_overtaken_other_packets_does_not_show_that_those_were_read() {
         let dir = Dir::new();
-        let (mut engine, wire) = leader(&dir);
-        let (other, mut client) = (dir.open(), endpoint(9));
-        other.bind(PORT).unwrap();
-        let now = Time::from_ns(TICK_NS);
-        engine.drive(now);
+        let (mut engine, wire, other) = leader_beside_server(&dir);
+        let (mut client, now) = (endpoint(9), NOW);
         drop(other);
         wire.reorders.store(true, Relaxed);
         let mut read = 0;
