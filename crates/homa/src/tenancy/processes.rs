@@ -334,6 +334,8 @@ mod tests {
 
     use super::*;
     use crate::runtime::engine::{Engine, Limits};
+    use crate::tenancy::endpoint_group::mailbox::MailKind;
+    use crate::tenancy::endpoint_group::{EndpointGroup, GroupMember};
     use crate::tenancy::process_group::tests::Dir;
 
     const PORT: u16 = 99;
@@ -488,27 +490,52 @@ mod tests {
         assert_eq!(wire.reasons(), [UnknownReason::NoSuchPort], "one that begins now has not run");
     }
 
-    /// HOST-10: between acquiring a port and opening it, other threads drive.
-    #[test]
-    fn a_port_that_is_being_opened_answers_nothing_about_its_last_owner() {
-        let dir = Dir::new();
-        let (mut engine, wire, other) = leader_beside_server(&dir);
+    /// HOST-10: other threads drive between acquiring a port and opening it. `deliver` brings packets to the
+    /// engine.
+    fn opening_answers_nothing_about_the_last_owner(
+        (mut engine, wire, other): (Engine, Wire, Segment),
+        deliver: impl Fn(Vec<Vec<u8>>),
+    ) {
         let (mut client, now) = (endpoint(9), NOW);
         let sent = request(&mut client, now);
         drop(other);
         engine.drive(now);
         let slots = Arc::clone(&engine.tenancy.processes.as_ref().unwrap().slots);
         let claim = slots.bind(PORT).unwrap();
-        wire.bring(sent);
+        deliver(sent);
         engine.drive(now);
         let (due, resends) = resends(&mut client);
-        wire.bring(resends.clone());
+        deliver(resends.clone());
         engine.drive(due);
         assert_eq!(wire.reasons(), []);
         engine.open_server(due, PORT, Some(claim)).unwrap();
-        wire.bring(resends);
+        deliver(resends);
         engine.drive(due);
         assert_eq!(wire.reasons(), [UnknownReason::OwnerGone]);
+    }
+
+    #[test]
+    fn a_port_that_is_being_opened_answers_nothing_about_its_last_owner() {
+        let dir = Dir::new();
+        let (engine, wire, other) = leader_beside_server(&dir);
+        let deliver = |packets| wire.bring(packets);
+        opening_answers_nothing_about_the_last_owner((engine, wire.clone(), other), deliver);
+    }
+
+    #[test]
+    fn a_port_that_is_being_opened_answers_no_packets_passed_on_by_other_endpoints() {
+        let dir = Dir::new();
+        let (mut engine, wire, other) = leader_beside_server(&dir);
+        let group = Arc::new(EndpointGroup::new(1).unwrap());
+        engine.tenancy.group = Some(GroupMember::new(Arc::clone(&group), 0));
+        let deliver = |packets: Vec<Vec<u8>>| {
+            group.mailbox(0).post(true, |mail| {
+                for bytes in &packets {
+                    mail.push(MailKind::Own, &RxPacket::new(([10, 0, 0, 2], 0).into(), bytes));
+                }
+            });
+        };
+        opening_answers_nothing_about_the_last_owner((engine, wire, other), deliver);
     }
 
     #[test]
