@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use homa_egress::{Alpha, Buffer, Forwarding, Room};
 use homa_proto::Time;
+use homa_proto::wire::PRIORITIES;
 
 use crate::capture::{Capture, Fate};
 use crate::driver_queue::{Acceptance, DriverQueue};
@@ -40,13 +41,15 @@ pub(crate) fn address_index(address: SocketAddr) -> u32 {
 }
 
 /// Settings of a switch. The rules for queues are those of the software switch (`homa-switch`), and a test
-/// compares the two. Three differences are intended. A packet occupies buffer space for all its bytes on the
-/// link, with overhead. A port has a queue for each of the eight priorities. A link that was idle for less
-/// than a nanosecond counts as not idle.
+/// compares the two. Two differences are intended. A packet occupies buffer space for all its bytes on the
+/// link, with overhead. A link that was idle for less than a nanosecond counts as not idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwitchConfig {
     /// Order in which the ports send.
     pub discipline: Discipline,
+    /// Number of queues of a port with [`Discipline::Strict`], 1 to 8. With fewer than 8, the lowest priorities
+    /// share one queue.
+    pub priorities: usize,
     /// The buffer of each switch; `None`: each port has [`LinkConfig::queue_bytes`].
     pub buffer: Option<Buffer>,
     /// Length in bytes of the queue of a host's downlink at and above which new packets are marked (ECN). The
@@ -68,6 +71,7 @@ impl Default for SwitchConfig {
     fn default() -> SwitchConfig {
         SwitchConfig {
             discipline: Discipline::Strict,
+            priorities: PRIORITIES,
             buffer: None,
             mark_bytes: None,
             forwarding: Forwarding::StoreAndForward,
@@ -190,6 +194,7 @@ impl<W: World> Fabric<W> {
                 Tier::ToSpine | Tier::ToLeaf => core,
             };
             let mut port = Port::new(link, config.switch.discipline);
+            port.lowest_queue = PRIORITIES - config.switch.priorities.clamp(1, PRIORITIES);
             let own_alpha =
                 config.switch.queue_alpha.filter(|_| config.switch.discipline != Discipline::Rank);
             (port.limit, port.alpha) = match config.switch.buffer {

@@ -82,6 +82,8 @@ pub(crate) struct Port {
     pub(crate) config: LinkConfig,
     discipline: Discipline,
     queues: [VecDeque<Waiting>; PRIORITIES],
+    /// Queue of the lowest priorities, with [`Discipline::Strict`].
+    pub(crate) lowest_queue: usize,
     /// Bit mask of the queues that are not empty.
     occupied: u8,
     queued_bytes: u64,
@@ -122,6 +124,7 @@ impl Port {
             config,
             discipline,
             queues: Default::default(),
+            lowest_queue: 0,
             occupied: 0,
             queued_bytes: 0,
             bytes_of: [0; PRIORITIES],
@@ -174,7 +177,7 @@ impl Port {
     #[inline]
     fn queue_of(&self, priority: u8) -> usize {
         match self.discipline {
-            Discipline::Strict => usize::from(priority).min(PRIORITIES - 1),
+            Discipline::Strict => usize::from(priority).clamp(self.lowest_queue, PRIORITIES - 1),
             Discipline::Fifo | Discipline::Rank => 0,
         }
     }

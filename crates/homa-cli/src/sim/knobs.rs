@@ -329,6 +329,13 @@ pub const KNOBS: &[Knob] = &[
         |plan| json!(discipline_name(plan.cluster.switch.discipline)),
     ),
     network_knob(
+        "switch-priorities",
+        "N",
+        "Queues of a port with strict queueing, 1 to 8; with fewer than 8, the lowest priorities share one",
+        set!(cluster.switch.priorities = number::<usize>),
+        |plan| json!(plan.cluster.switch.priorities),
+    ),
+    network_knob(
         "nic",
         "HOW",
         "Order in the hosts' cards: strict or fifo",

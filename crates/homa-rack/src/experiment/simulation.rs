@@ -291,6 +291,7 @@ fn to_end(transport: &TransportConfig, cluster: &ClusterConfig) -> ClusterReport
 /// space for all its bytes on the link, which is 2 % more for a full packet.
 fn simulated_switch(switch: &homa_switch::SwitchConfig) -> SwitchConfig {
     SwitchConfig {
+        priorities: switch.priorities,
         buffer: Some(switch.buffer),
         mark_bytes: switch.mark_bytes,
         forwarding: switch.forwarding,
@@ -526,9 +527,11 @@ mod tests {
     #[test]
     fn a_switch_is_the_same_in_the_simulator() {
         let buffer = Buffer::Shared { bytes: 50_000, alpha: Alpha::from_percent(50) };
-        let real = homa_switch::SwitchConfig { buffer, mark_bytes: Some(9), ..Default::default() };
+        let real =
+            homa_switch::SwitchConfig { buffer, mark_bytes: Some(9), priorities: 2, ..Default::default() };
         let switch = simulated_switch(&real);
         assert_eq!((switch.buffer, switch.queue_alpha), (Some(buffer), Some(QUEUE_ALPHA)));
         assert_eq!((switch.mark_bytes, switch.forwarding), (Some(9), real.forwarding));
+        assert_eq!(switch.priorities, 2);
     }
 }

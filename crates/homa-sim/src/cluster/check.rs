@@ -2,6 +2,7 @@
 
 use homa_egress::Buffer;
 use homa_proto::SEC;
+use homa_proto::wire::PRIORITIES;
 use homa_workload::Poisson;
 
 use super::config::ClusterConfig;
@@ -92,6 +93,7 @@ impl ClusterConfig {
             (self.link.queue_bytes >= full, "link queue", "must have room for a full packet"),
             (buffer >= full, "buffer", "must have room for a full packet"),
             (share >= 1, "buffer share", "must be at least 1 %"),
+            ((1..=PRIORITIES).contains(&self.switch.priorities), "switch priorities", "must be 1 to 8"),
             ((0.0..1.0).contains(&self.loss), "loss", "must be at least 0 and below 1"),
         ]
     }
@@ -221,6 +223,8 @@ mod tests {
                 Some(Buffer::Shared { bytes: 9, alpha: Alpha::from_percent(50) })),
             Some("buffer")
         );
+        assert_eq!(wrong(|config| config.switch.priorities = 0), Some("switch priorities"));
+        assert_eq!(wrong(|config| config.switch.priorities = 9), Some("switch priorities"));
         assert_eq!(wrong(|config| config.duration_ns = 0), Some("duration"));
         assert_eq!(wrong(|config| config.sample_ns = 0), Some("sample interval"));
         assert_eq!(wrong(|config| config.loss = 1.0), Some("loss"));

@@ -40,6 +40,7 @@ struct Common {
     overhead_bytes: u32,
     buffer: Buffer,
     mark_bytes: Option<u64>,
+    priorities: usize,
 }
 
 /// The treatment of the packets, each identified by its number.
@@ -65,6 +66,7 @@ fn simulated(common: Common, arrivals: &[Arrival]) -> Outcome {
         },
         switch: SwitchConfig {
             discipline: Discipline::Strict,
+            priorities: common.priorities,
             buffer: Some(common.buffer),
             mark_bytes: common.mark_bytes,
             forwarding: Forwarding::StoreAndForward,
@@ -126,6 +128,7 @@ fn real(common: Common, arrivals: &[Arrival]) -> Outcome {
         overhead_bytes: 0,
         buffer: common.buffer,
         mark_bytes: common.mark_bytes,
+        priorities: common.priorities,
         ..homa_switch::SwitchConfig::default()
     };
     let mut switch: Switch<(usize, u32)> = Switch::new(config, PORTS, 0).expect("a valid configuration");
@@ -183,12 +186,13 @@ fn common() -> impl Strategy<Value = Common> {
     // At these rates a byte takes a whole number of nanoseconds: the simulator rounds the start of a packet
     // that arrives within a nanosecond after its predecessor.
     let rate_bps = prop_oneof![Just(8_000_000_000u64), Just(4_000_000_000), Just(1_000_000_000)];
-    (rate_bps, 0u32..=66, buffer, prop::option::of(0u64..30_000)).prop_map(
-        |(rate_bps, overhead_bytes, buffer, mark_bytes)| Common {
+    (rate_bps, 0u32..=66, buffer, prop::option::of(0u64..30_000), 1usize..=8).prop_map(
+        |(rate_bps, overhead_bytes, buffer, mark_bytes, priorities)| Common {
             rate_bps,
             overhead_bytes,
             buffer,
             mark_bytes,
+            priorities,
         },
     )
 }

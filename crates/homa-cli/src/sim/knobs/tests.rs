@@ -53,6 +53,7 @@ fn every_setting_takes_effect() {
         ("spread", "flows", json!("flows")),
         ("forwarding", "cut-through", json!("cut-through")),
         ("queueing", "fifo", json!("fifo")),
+        ("switch-priorities", "2", json!(2)),
         ("nic", "fifo", json!("fifo")),
         ("nic-queue", "3kB", json!(3_000)),
         ("shared-buffer", "1MB", json!(1_000_000)),
