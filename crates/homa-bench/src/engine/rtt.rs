@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use homa_workload::Workload;
 
 use crate::engine::link::Link;
@@ -28,8 +28,15 @@ const MAX_SAMPLES: usize = 1_000;
 /// A delay caused by a processor or the scheduler is negligible in a round trip longer than this.
 const DISTURBANCE: Duration = Duration::from_millis(20);
 
-/// Time after which a single unloaded RPC counts as unanswered. Homa reports its own errors earlier.
+/// Time after which a single unloaded RPC counts as failed. Homa reports its own errors earlier.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Maximum number of failed RPCs in a measurement. Where processors are so busy that a switch or a server
+/// stands still for seconds, a few RPCs fail although their servers work.
+const MAX_FAILURES: u32 = 5;
+
+/// Maximum time by which failed RPCs lengthen a measurement.
+pub const MAX_FAILURE_TIME: Duration = Duration::from_secs(PATIENCE.as_secs() * MAX_FAILURES as u64);
 
 /// Unloaded round-trip times by message size.
 #[derive(Clone, Debug)]
@@ -84,6 +91,9 @@ pub fn sizes(workload: &Workload) -> Vec<u32> {
 /// Measures the median round trip of each size, one RPC at a time, within about `budget` in total. The sizes
 /// take turns in [`ROUNDS`] rounds, so that a disturbance of a few milliseconds does not affect all samples
 /// of a size. `step` is called after each size in each round.
+///
+/// # Errors
+/// The link is broken, a response is wrong, the first RPC failed, or more than [`MAX_FAILURES`] others did.
 pub fn measure(
     link: &mut dyn Link,
     pattern: &Pattern,
@@ -92,7 +102,7 @@ pub fn measure(
     mut step: impl FnMut(),
 ) -> Result<RttTable> {
     let share = budget / (ROUNDS * sizes.len().max(1) as u32);
-    let mut number = 0;
+    let mut prober = Prober::new(link, pattern);
     let mut samples = vec![Vec::new(); sizes.len()];
     for _ in 0..ROUNDS {
         for (&size, samples) in sizes.iter().zip(&mut samples) {
@@ -103,13 +113,13 @@ pub fn measure(
             }
             // The first round trip of a size runs with cold caches, which is negligible only for a long
             // message.
-            let first = round_trip(link, pattern, &mut number, size)?;
+            let first = prober.round_trip(size)?;
             if is_long(first, share) {
                 samples.push(first.as_nanos() as u64);
             }
             let mut count = 0;
             while !is_long(first, share) && wants_more(count, begin.elapsed(), share) {
-                samples.push(round_trip(link, pattern, &mut number, size)?.as_nanos() as u64);
+                samples.push(prober.round_trip(size)?.as_nanos() as u64);
                 count += 1;
             }
             step();
@@ -149,30 +159,85 @@ fn undisturbed(mut points: Vec<(u32, u64)>) -> Vec<(u32, u64)> {
     points
 }
 
-/// Measures the round trip of one RPC.
-fn round_trip(link: &mut dyn Link, pattern: &Pattern, number: &mut u64, size: u32) -> Result<Duration> {
-    *number += 1;
-    let mut answers = Vec::new();
-    let begin = Instant::now();
-    link.submit(0, 0, *number, pattern.request(*number, size)).map_err(|error| anyhow!(error))?;
-    link.flush()?;
-    loop {
-        link.receive(Duration::from_millis(100), &mut answers)?;
-        if let Some(answer) = answers.pop() {
-            ensure!(answer.cookie == *number && answers.is_empty(), "an RPC was answered twice");
-            let payload = answer.result.map_err(|error| anyhow!(error))?;
-            pattern.check(*number, size, &payload).map_err(|error| anyhow!(error))?;
-            return Ok(answer.at - begin);
+/// Measures the round trips of single RPCs.
+struct Prober<'a> {
+    link: &'a mut dyn Link,
+    pattern: &'a Pattern,
+    /// Cookie of the newest RPC.
+    number: u64,
+    /// Cookies of RPCs that had no response in time, and may still get one.
+    unanswered: Vec<u64>,
+    failures: u32,
+    patience: Duration,
+}
+
+impl Prober<'_> {
+    fn new<'a>(link: &'a mut dyn Link, pattern: &'a Pattern) -> Prober<'a> {
+        Prober { link, pattern, number: 0, unanswered: Vec::new(), failures: 0, patience: PATIENCE }
+    }
+
+    /// Measures the round trip of one RPC. If it fails, measures that of another.
+    fn round_trip(&mut self, size: u32) -> Result<Duration> {
+        loop {
+            let failure = match self.attempt(size)? {
+                Ok(rtt) => return Ok(rtt),
+                Err(failure) => failure,
+            };
+            // If the first RPC of all fails, the others are likely to fail as well.
+            ensure!(self.number > 1, "{failure}");
+            self.failures += 1;
+            ensure!(
+                self.failures <= MAX_FAILURES,
+                "{} of {} RPCs without load failed, at last: {failure}",
+                self.failures,
+                self.number
+            );
         }
-        if begin.elapsed() > PATIENCE {
-            bail!("no answer within {} s to a request of {size} bytes", PATIENCE.as_secs());
+    }
+
+    /// Sends an RPC. Returns its round trip, or the reason why it failed.
+    fn attempt(&mut self, size: u32) -> Result<Result<Duration, String>> {
+        self.number += 1;
+        let number = self.number;
+        let mut answers = Vec::new();
+        let begin = Instant::now();
+        let submitted = self.link.submit(0, 0, number, self.pattern.request(number, size));
+        submitted.map_err(|error| anyhow!(error))?;
+        self.link.flush()?;
+        loop {
+            self.link.receive(Duration::from_millis(100), &mut answers)?;
+            let mut outcome = None;
+            for answer in answers.drain(..) {
+                if answer.cookie == number && outcome.is_none() {
+                    outcome = Some(answer.result.map(|payload| (answer.at - begin, payload)));
+                    continue;
+                }
+                let late = self.unanswered.iter().position(|&cookie| cookie == answer.cookie);
+                self.unanswered.swap_remove(late.context("an RPC was answered twice")?);
+            }
+            match outcome {
+                Some(Ok((rtt, payload))) => {
+                    self.pattern.check(number, size, &payload).map_err(|error| anyhow!(error))?;
+                    return Ok(Ok(rtt));
+                }
+                Some(Err(failure)) => return Ok(Err(failure)),
+                None => {}
+            }
+            if begin.elapsed() > self.patience {
+                self.unanswered.push(number);
+                let seconds = self.patience.as_secs();
+                return Ok(Err(format!("no answer within {seconds} s to a request of {size} bytes")));
+            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
+    use crate::engine::link::Answer;
 
     #[test]
     fn between_points_lies_a_straight_line_in_double_logarithmic_scale() {
@@ -199,6 +264,58 @@ mod tests {
         assert!(wants_more(0, ms(500), ms(27)) && wants_more(1, ms(50), ms(27)));
         assert!(!wants_more(1, ms(54), ms(27)) && !wants_more(MIN_SAMPLES, ms(27), ms(27)));
         assert!(wants_more(MIN_SAMPLES, ms(26), ms(27)) && !wants_more(MAX_SAMPLES, ms(26), ms(27)));
+    }
+
+    /// A link whose server fails some RPCs, and answers others late.
+    #[derive(Default)]
+    struct FaultyLink {
+        fails: Vec<u64>,
+        /// Responses to these RPCs come with the response to the next RPC.
+        late: Vec<u64>,
+        open: Vec<(u64, Bytes)>,
+    }
+
+    impl Link for FaultyLink {
+        fn submit(&mut self, _: usize, _: usize, cookie: u64, request: Bytes) -> Result<(), String> {
+            self.open.push((cookie, request));
+            Ok(())
+        }
+
+        fn receive(&mut self, _: Duration, answers: &mut Vec<Answer>) -> Result<()> {
+            let is_late = |cookie: &u64| self.late.contains(cookie);
+            if self.open.iter().all(|(cookie, _)| is_late(cookie)) {
+                return Ok(());
+            }
+            answers.extend(self.open.drain(..).map(|(cookie, payload)| {
+                let fails = self.fails.contains(&cookie);
+                let result = if fails { Err(format!("{cookie} failed")) } else { Ok(payload) };
+                Answer { cookie, at: Instant::now(), result }
+            }));
+            Ok(())
+        }
+    }
+
+    /// Returns the number of the RPC that succeeded after the first one, or the error.
+    fn second_round_trip(mut link: FaultyLink) -> Result<u64, String> {
+        let pattern = Pattern::new(100, 1, false);
+        let mut prober = Prober { patience: Duration::ZERO, ..Prober::new(&mut link, &pattern) };
+        prober.round_trip(100).and_then(|_| prober.round_trip(100)).map_err(|error| error.to_string())?;
+        Ok(prober.number)
+    }
+
+    #[test]
+    fn a_round_trip_is_measured_again_after_a_failed_rpc() {
+        assert_eq!(second_round_trip(FaultyLink { fails: vec![2, 3], ..Default::default() }), Ok(4));
+        assert_eq!(second_round_trip(FaultyLink { late: vec![2, 4], ..Default::default() }), Ok(3));
+    }
+
+    #[test]
+    fn many_failed_rpcs_and_a_failed_first_one_are_errors() {
+        let fails = (2..=7).collect();
+        let error = second_round_trip(FaultyLink { fails, ..Default::default() });
+        assert_eq!(error, Err("6 of 7 RPCs without load failed, at last: 7 failed".to_owned()));
+        let error = second_round_trip(FaultyLink { fails: vec![1], ..Default::default() });
+        assert_eq!(error, Err("1 failed".to_owned()));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use homa_bench::engine::rtt::RttTable;
+use homa_bench::engine::rtt::{MAX_FAILURE_TIME, RttTable};
 use homa_bench::engine::tally::Sample;
 use homa_bench::protocol::Protocol;
 use rustix::process::Pid;
@@ -88,13 +88,13 @@ impl Agents {
     /// is a client of the second, and the other hosts have no servers.
     ///
     /// # Errors
-    /// An RPC failed.
+    /// The first RPC failed, or several others did.
     pub fn unloaded(&mut self, testbed: &Testbed, sizes: &[u32], budget: Duration) -> Result<RttTable> {
         self.open(testbed, |number| if number == 1 { vec![2] } else { Vec::new() })?;
         let agent = self.agents.first_mut().context("there is no host")?;
         let budget_ms = u64::try_from(budget.as_millis()).unwrap_or(u64::MAX);
         agent.order(testbed, &Order::Unloaded { sizes: sizes.to_vec(), budget_ms })?;
-        match agent.reply(testbed, budget + PATIENCE)?.reply {
+        match agent.reply(testbed, budget + MAX_FAILURE_TIME + PATIENCE)?.reply {
             Reply::Unloaded { points } => Ok(RttTable::new(points)),
             _ => bail!("a host sent a wrong reply instead of its round trips"),
         }
