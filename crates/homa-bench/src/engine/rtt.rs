@@ -93,7 +93,7 @@ pub fn sizes(workload: &Workload) -> Vec<u32> {
 /// of a size. `step` is called after each size in each round.
 ///
 /// # Errors
-/// The link is broken, a response is wrong, the first RPC failed, or more than [`MAX_FAILURES`] others did.
+/// The link is broken, a response is wrong, the first RPC failed, or more than five others did.
 pub fn measure(
     link: &mut dyn Link,
     pattern: &Pattern,
