@@ -9,6 +9,17 @@
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+/// Number of priorities, and maximum number of queues per port.
+pub const PRIORITIES: usize = 8;
+
+/// Returns the queue for packets of a priority, 0 to 7, at a port with this many queues, 1 to 8. Queue 0 is
+/// served last. With fewer than 8 queues, the lowest priorities share queue 0.
+#[inline]
+#[must_use]
+pub fn queue_of(priority: u8, queues: usize) -> usize {
+    usize::from(priority).saturating_sub(PRIORITIES - queues)
+}
+
 /// Threshold of a queue in a port's own buffer, as a multiple of the free bytes of that buffer. A single busy
 /// queue gets eight ninths of the buffer. Without a threshold, the lowest priority would fill the port, and
 /// the switch would drop control packets of the highest.

@@ -194,7 +194,7 @@ impl<W: World> Fabric<W> {
                 Tier::ToSpine | Tier::ToLeaf => core,
             };
             let mut port = Port::new(link, config.switch.discipline);
-            port.lowest_queue = PRIORITIES - config.switch.priorities.clamp(1, PRIORITIES);
+            port.priorities = config.switch.priorities.clamp(1, PRIORITIES);
             let own_alpha =
                 config.switch.queue_alpha.filter(|_| config.switch.discipline != Discipline::Rank);
             (port.limit, port.alpha) = match config.switch.buffer {

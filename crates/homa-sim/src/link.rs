@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use homa_egress::{Alpha, Room};
+use homa_egress::{Alpha, Room, queue_of};
 use homa_proto::Time;
 use homa_proto::wire::PRIORITIES;
 
@@ -82,8 +82,8 @@ pub(crate) struct Port {
     pub(crate) config: LinkConfig,
     discipline: Discipline,
     queues: [VecDeque<Waiting>; PRIORITIES],
-    /// Queue of the lowest priorities, with [`Discipline::Strict`].
-    pub(crate) lowest_queue: usize,
+    /// Number of queues in use with [`Discipline::Strict`], 1 to 8.
+    pub(crate) priorities: usize,
     /// Bit mask of the queues that are not empty.
     occupied: u8,
     queued_bytes: u64,
@@ -124,7 +124,7 @@ impl Port {
             config,
             discipline,
             queues: Default::default(),
-            lowest_queue: 0,
+            priorities: PRIORITIES,
             occupied: 0,
             queued_bytes: 0,
             bytes_of: [0; PRIORITIES],
@@ -177,7 +177,7 @@ impl Port {
     #[inline]
     fn queue_of(&self, priority: u8) -> usize {
         match self.discipline {
-            Discipline::Strict => usize::from(priority).clamp(self.lowest_queue, PRIORITIES - 1),
+            Discipline::Strict => queue_of(priority.min(PRIORITIES as u8 - 1), self.priorities),
             Discipline::Fifo | Discipline::Rank => 0,
         }
     }

@@ -1,6 +1,6 @@
 //! Configuration of a switch.
 
-use homa_egress::{Alpha, Buffer, Forwarding};
+use homa_egress::{Alpha, Buffer, Forwarding, PRIORITIES};
 use serde::{Deserialize, Serialize};
 
 /// Lowest rate of a link in bits per second.
@@ -11,9 +11,6 @@ pub const MAX_RATE_BPS: u64 = 10_000_000_000;
 
 /// Link overhead of an Ethernet frame in bytes: check sequence, preamble and inter-frame gap.
 pub const ETHERNET_OVERHEAD_BYTES: u32 = 24;
-
-/// Number of priorities, and maximum number of queues per port.
-pub const PRIORITIES: usize = 8;
 
 /// Configuration of a [`Switch`](crate::Switch). All ports have the same configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -125,16 +122,12 @@ impl SwitchConfig {
         let alpha = Alpha::from_multiple(alpha).ok_or(ConfigError::Alpha { alpha })?;
         Ok(Buffer::Shared { bytes, alpha })
     }
-
-    /// Returns the queue for frames of a priority; queue 0 is served last.
-    #[must_use]
-    pub(crate) fn queue_of(&self, priority: u8) -> usize {
-        usize::from(priority).saturating_sub(PRIORITIES - self.priorities)
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use homa_egress::queue_of;
+
     use super::*;
 
     #[test]
@@ -167,7 +160,7 @@ mod tests {
     fn fewer_queues_join_the_lowest_priorities() {
         let queues = |priorities| {
             let config = SwitchConfig { priorities, ..SwitchConfig::default() };
-            (0..8).map(|priority| config.queue_of(priority)).collect::<Vec<_>>()
+            (0..8).map(|priority| queue_of(priority, config.priorities)).collect::<Vec<_>>()
         };
         assert_eq!(queues(8), [0, 1, 2, 3, 4, 5, 6, 7]);
         assert_eq!(queues(3), [0, 0, 0, 0, 0, 0, 1, 2]);

@@ -71,13 +71,11 @@ mod switch;
 mod table;
 
 pub use bridge::{Bridge, BridgeConfig, BridgeError, LONGEST_NAP, PortOutput};
-pub use config::{
-    ConfigError, ETHERNET_OVERHEAD_BYTES, MAX_RATE_BPS, MIN_RATE_BPS, PRIORITIES, SwitchConfig,
-};
+pub use config::{ConfigError, ETHERNET_OVERHEAD_BYTES, MAX_RATE_BPS, MIN_RATE_BPS, SwitchConfig};
 pub use control::{ControlError, ask};
 pub use depth::DepthSummary;
 pub use ethernet::{FrameHeader, Mac, mark_congestion, parse};
-pub use homa_egress::{Alpha, Buffer, Forwarding, QUEUE_ALPHA};
+pub use homa_egress::{Alpha, Buffer, Forwarding, PRIORITIES, QUEUE_ALPHA};
 pub use packet::{Packet, Packets};
 pub use stats::{PortSnapshot, QueueSnapshot, Snapshot};
 pub use switch::{Admission, DropReason, Route, Switch};

@@ -2,11 +2,10 @@
 
 use std::collections::VecDeque;
 
-use homa_egress::Forwarding;
+use homa_egress::{Forwarding, PRIORITIES};
 use homa_trace::{EventKind, Place, Trace};
 
 use crate::buffer::Pool;
-use crate::config::PRIORITIES;
 use crate::config::SwitchConfig;
 use crate::depth::Depth;
 use crate::packet::Packets;

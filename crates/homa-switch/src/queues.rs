@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use crate::config::PRIORITIES;
+use homa_egress::PRIORITIES;
+
 use crate::packet::Packets;
 
 /// A queued frame.

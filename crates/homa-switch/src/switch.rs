@@ -1,5 +1,6 @@
 //! The switch: forwarding, admission to queues, and departure times.
 
+use homa_egress::queue_of;
 use homa_trace::{EventKind, Place, Trace};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
@@ -121,7 +122,7 @@ impl<F> Switch<F> {
         why: DropReason,
     ) {
         if self.trace.is_recording() {
-            let queue = self.config.queue_of(head.priority) as u16;
+            let queue = queue_of(head.priority, self.config.priorities) as u16;
             let place = Place::in_switch(port as u16, queue, why as u16);
             record(&mut self.trace, now_ns, EventKind::SwitchDropped, packets, place);
         }
@@ -177,7 +178,7 @@ impl<F> Switch<F> {
             self.arrivals[port].lost += 1;
             return Err(DropReason::Lost);
         }
-        let queue = self.config.queue_of(head.priority);
+        let queue = queue_of(head.priority, self.config.priorities);
         let bytes = bytes as u32;
         let way_out = &mut self.ports[port];
         let depth = way_out.depth.bytes();
