@@ -2,11 +2,11 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::Command;
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use homa::HostConfig;
+use homa_driver::netdev::admin_command;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
@@ -109,7 +109,7 @@ pub fn ip(words: &str) -> Result<()> {
 /// # Errors
 /// The program failed (the error includes its message), or is not installed.
 pub fn tool(name: &str, words: &str) -> Result<String> {
-    let output = Command::new(name)
+    let output = admin_command(name)
         .args(words.split(' '))
         .output()
         .with_context(|| format!("cannot run `{name}`: install iproute2"))?;

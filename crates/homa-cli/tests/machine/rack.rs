@@ -136,6 +136,22 @@ fn hosts_reach_each_other_and_nothing_is_left() {
     assert_output_refused(&["rack", "status"], &run(&format!("rack status --name {}", rack.0)), "no rack");
 }
 
+/// On Debian, `tc` is in /usr/sbin, and the `PATH` of ordinary users does not contain that directory.
+#[test]
+fn a_rack_is_built_by_programs_in_sbin_that_path_leaves_out() {
+    if !Path::new("/usr/sbin/tc").exists() {
+        return homa_testkit::skip("/usr/sbin/tc does not exist");
+    }
+    let rack = Rack(format!("sbin-{}", std::process::id()));
+    let mut up = homa(&format!("rack up --name {} --hosts 2 --rate 100mbit", rack.0));
+    let output = up.env("PATH", "/usr/bin:/bin").output().expect("the binary runs");
+    let text = stderr(&output);
+    if !output.status.success() {
+        assert!(text.contains("namespace"), "{text}");
+        homa_testkit::skip(text);
+    }
+}
+
 #[test]
 fn links_too_narrow_for_ipv6_carry_calls_by_ipv4_alone() {
     for (mtu, addresses) in [(576, 1), (1_279, 1), (1_280, 2)] {
@@ -233,7 +249,7 @@ fn what_a_crash_leaves_is_cleared_away() {
     assert!(sleeper.wait().is_ok_and(|status| !status.success()));
     assert_output_refused(&["rack", "down"], &rack.down(), "no rack");
     // The name of the rack is available again.
-    assert!(run(&format!("rack up --name {} --hosts 2 --switch linux-bridge", rack.0)).status.success());
+    assert!(run(&format!("rack up --name {} --hosts 2 --rate 100mbit", rack.0)).status.success());
 }
 
 /// The command is run as a user other than root, in a user namespace.

@@ -1,7 +1,6 @@
 //! Checks of a network device: offloads, interrupt moderation, link rate, MTU, priorities.
 
-use std::process::Command;
-
+use homa_driver::netdev::admin_command;
 use homa_driver::{Coalescing, DeviceSettings};
 
 use super::finding::{Finding, Severity};
@@ -194,7 +193,7 @@ fn priorities(device: &str) -> Finding {
 
 /// Returns the output of iproute2's `dcb` with these arguments, or `None` if it fails or is missing.
 fn run_dcb(words: &str) -> Option<String> {
-    let output = Command::new("dcb").args(words.split(' ')).output().ok()?;
+    let output = admin_command("dcb").args(words.split(' ')).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 

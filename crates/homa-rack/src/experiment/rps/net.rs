@@ -2,11 +2,11 @@
 
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::process::Command;
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use homa_bench::netns::{self, enter, fresh, ip};
+use homa_driver::netdev::admin_command;
 use homa_steer::{Core, Cores, PolicyName};
 use homa_steer_xdp::{AttachLifetime, SteerConfig, Steering};
 
@@ -138,7 +138,7 @@ fn translate() -> Option<&'static str> {
         "add table ip rack; add chain ip rack out { type nat hook postrouting priority 100 ; }; add rule ip rack out masquerade",
     ];
     let works = |(program, words): &(&'static str, &[&str])| {
-        Command::new(program).args(*words).output().is_ok_and(|output| output.status.success())
+        admin_command(program).args(*words).output().is_ok_and(|output| output.status.success())
     };
     [("iptables", iptables), ("nft", nft)].into_iter().find(works).map(|(program, _)| program)
 }
