@@ -70,15 +70,19 @@ impl XdpPort {
             let (socket, rings) = XdpSocket::open((device.index, queue), slots.umem(), role, wishes, sizes)
                 .map_err(|failed| no_socket(device, failed))?;
             let rings = rings.expect("the first socket of a queue has its rings");
-            map::put_socket(map.as_fd(), queue, socket.fd())
-                .map_err(fail("entering a socket into the map"))?;
             let completions = SoleOrShared::Sole(Completions::new(rings.completion, 1, SEND_FRAMES));
             queues.push(Queue::new(socket, SoleOrShared::Sole(rings.fill), completions, receive_frames));
         }
         let longest = device.state.mtu + crate::frames::HEADER_BYTES;
         let mut port =
             XdpPort { _attachment: attachment, queues, place, longest, stats: FrameStats::default() };
+        // The kernel drops a frame for a socket whose fill ring is empty. Until a socket is in the map, it
+        // gets no frames.
         port.refill(slots, 1);
+        for (number, queue) in (0..).zip(&port.queues) {
+            map::put_socket(map.as_fd(), number, queue.socket.fd())
+                .map_err(fail("entering a socket into the map"))?;
+        }
         Ok(port)
     }
 

@@ -4,6 +4,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod frames;
 mod groups;
 mod linux_udp;
 mod narrow_path;

@@ -138,7 +138,8 @@ fn hosts_reach_each_other_by_every_path_and_only_whom_they_mean() {
         let sent = |port: usize| snapshot.ports[port].queues.iter().map(|queue| queue.frames).sum::<u64>();
         assert!(snapshot.addresses >= 3 && snapshot.flooded > 0, "{snapshot:?}");
         assert!(sent(1) > sent(2), "host 3 does not get what is for host 2");
-        assert_eq!(snapshot.ports.iter().map(|port| port.receive_drops + port.too_long).sum::<u64>(), 0);
+        let drops: u64 = snapshot.ports.iter().map(|port| port.receive_drops + port.too_long).sum();
+        assert_eq!(drops, 0, "{path:?}: {snapshot:?}");
     }
 }
 
