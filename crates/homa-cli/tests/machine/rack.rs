@@ -249,7 +249,7 @@ fn what_a_crash_leaves_is_cleared_away() {
     assert!(sleeper.wait().is_ok_and(|status| !status.success()));
     assert_output_refused(&["rack", "down"], &rack.down(), "no rack");
     // The name of the rack is available again.
-    assert!(run(&format!("rack up --name {} --hosts 2 --rate 100mbit", rack.0)).status.success());
+    assert!(run(&format!("rack up --name {} --hosts 2 --switch linux-bridge", rack.0)).status.success());
 }
 
 /// The command is run as a user other than root, in a user namespace.

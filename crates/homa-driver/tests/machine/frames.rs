@@ -11,7 +11,7 @@ use homa_testkit::namespace::{V4, pair};
 /// Frames arrive at each moment of opening a device.
 #[test]
 fn no_frame_is_dropped_while_a_device_is_opened() {
-    const OPENINGS: u32 = 20;
+    const OPENINGS: u32 = 10;
     // The ring has room for every frame that is sent while a device is opened.
     const SENT: usize = 4_000;
     const RING: u32 = 8_192;
