@@ -1,5 +1,6 @@
 //! Packet sockets on the ends of a veth between two network namespaces.
 
+use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,26 +25,33 @@ fn config(carrier: Carrier, ip: &str) -> PacketConfig {
 }
 
 fn open(carrier: Carrier, ip: &str) -> PacketDriver {
-    PacketDriver::open(&config(carrier, ip)).unwrap()
+    let open = || PacketDriver::open(&config(carrier, ip));
+    open_when_free(open, |error| matches!(error, LinkError::Bind(BindError::InUse(_))))
 }
 
 /// Opens a driver over the kernel's sockets on the same link.
 fn open_sockets(carrier: Carrier, ip: &str) -> Box<dyn Driver> {
     let bind = at(carrier, ip);
     match carrier {
-        Carrier::Udp => Box::new(bind_when_free(&UdpConfig { bind, ..UdpConfig::default() })),
+        Carrier::Udp => {
+            let config = UdpConfig { bind, ..UdpConfig::default() };
+            let open = || UdpDriver::bind(&config);
+            Box::new(open_when_free(open, |error| matches!(error, BindError::InUse(_))))
+        }
         Carrier::Ip => Box::new(RawDriver::bind(&RawConfig { bind, ..RawConfig::default() }).unwrap()),
     }
 }
 
-/// Binds a UDP socket to an address after this test has closed its previous socket there. A child just forked
-/// by another test's thread keeps a copy of that socket until it calls exec.
-fn bind_when_free(config: &UdpConfig) -> UdpDriver {
+/// Opens a driver at a port that this test may just have closed. A child just forked by another test's thread
+/// keeps a copy of the socket until it calls exec.
+fn open_when_free<T, E: Debug>(open: impl Fn() -> Result<T, E>, is_in_use: impl Fn(&E) -> bool) -> T {
     let end = Instant::now() + Duration::from_secs(30);
     loop {
-        match UdpDriver::bind(config) {
-            Err(BindError::InUse(_)) if Instant::now() < end => thread::sleep(Duration::from_millis(1)),
-            bound => return bound.unwrap(),
+        match open() {
+            Err(error) if is_in_use(&error) && Instant::now() < end => {
+                thread::sleep(Duration::from_millis(1));
+            }
+            opened => return opened.unwrap(),
         }
     }
 }
@@ -507,15 +515,14 @@ fn what_is_missing_is_named() {
     let error = |config: PacketConfig| PacketDriver::open(&config).map(|_| ()).unwrap_err().to_string();
     let Some(namespaces) = pair(1_500) else { return };
     namespaces[0].run(move || {
-        let taken = open(Carrier::Udp, V4[0]);
+        let _taken = open(Carrier::Udp, V4[0]);
         let text = error(config(Carrier::Udp, V4[0]));
         assert!(text.starts_with("port 4000 on 10.146.0.1 is in use"), "{text}");
-        drop(taken);
         let text = error(PacketConfig { interface: Some("v7".to_owned()), ..PacketConfig::default() });
         assert!(text.starts_with("there is no interface v7: choose one of lo, v0"), "{text}");
         let text = error(PacketConfig::default());
         assert!(text.contains("name an interface"), "{text}");
-        let text = error(PacketConfig { ring_bytes: 1 << 40, ..config(Carrier::Udp, V4[0]) });
+        let text = error(PacketConfig { ring_bytes: 1 << 40, ..config(Carrier::Ip, V4[0]) });
         assert!(
             text.contains("no memory for") && text.contains("on v0") && text.contains("ring_bytes"),
             "{text}"
