@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
+use super::packet::open_when_free;
 use homa_driver::linux_udp::{BindError, LinuxUdpConfig, LinuxUdpDriver};
 use homa_driver::{
     Driver, HandedPacket, LINUX_UDP_PORT, ReceiveFilter, RxBurst, TxPacket, UnreachableReport,
@@ -26,16 +27,9 @@ fn bind(ip: &str) -> Result<LinuxUdpDriver, BindError> {
     LinuxUdpDriver::bind(&LinuxUdpConfig { bind, ..LinuxUdpConfig::default() })
 }
 
-/// Binds to a port that has just been freed. Children that other tests have just forked may have copies of
-/// its socket.
+/// Binds to a port that this test has just closed.
 fn bind_freed(ip: &str) -> LinuxUdpDriver {
-    let begin = Instant::now();
-    loop {
-        match bind(ip) {
-            Ok(driver) => return driver,
-            Err(error) => assert!(begin.elapsed() < PATIENCE, "{error}"),
-        }
-    }
+    open_when_free(|| bind(ip), |error| matches!(error, BindError::LinuxUdpTaken(_)))
 }
 
 /// Creates a driver that does not receive from the socket, as member `slot` of a group.

@@ -44,7 +44,10 @@ fn open_sockets(carrier: Carrier, ip: &str) -> Box<dyn Driver> {
 
 /// Opens a driver at a port that this test may just have closed. A child just forked by another test's thread
 /// keeps a copy of the socket until it calls exec.
-fn open_when_free<T, E: Debug>(open: impl Fn() -> Result<T, E>, is_in_use: impl Fn(&E) -> bool) -> T {
+pub(super) fn open_when_free<T, E: Debug>(
+    open: impl Fn() -> Result<T, E>,
+    is_in_use: impl Fn(&E) -> bool,
+) -> T {
     let end = Instant::now() + Duration::from_secs(30);
     loop {
         match open() {
