@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use super::packet::open_when_free;
+use super::freed_port::open_when_free;
 use homa_driver::linux_udp::{BindError, LinuxUdpConfig, LinuxUdpDriver};
 use homa_driver::{
     Driver, HandedPacket, LINUX_UDP_PORT, ReceiveFilter, RxBurst, TxPacket, UnreachableReport,

@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod frames;
+mod freed_port;
 mod groups;
 mod linux_udp;
 mod narrow_path;

@@ -1,11 +1,10 @@
 //! Packet sockets on the ends of a veth between two network namespaces.
 
-use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use super::common::{is_readable, message, packets, poll_readable, receive_packets, receive_priorities};
+use super::freed_port::open_when_free;
 use homa_driver::packet::{Carrier, LinkError, PacketConfig, PacketDriver};
 use homa_driver::raw::{RawConfig, RawDriver};
 use homa_driver::udp::{BindError, UdpConfig, UdpDriver};
@@ -39,23 +38,6 @@ fn open_sockets(carrier: Carrier, ip: &str) -> Box<dyn Driver> {
             Box::new(open_when_free(open, |error| matches!(error, BindError::InUse(_))))
         }
         Carrier::Ip => Box::new(RawDriver::bind(&RawConfig { bind, ..RawConfig::default() }).unwrap()),
-    }
-}
-
-/// Opens a driver at a port that this test may just have closed. A child just forked by another test's thread
-/// keeps a copy of the socket until it calls exec.
-pub(super) fn open_when_free<T, E: Debug>(
-    open: impl Fn() -> Result<T, E>,
-    is_in_use: impl Fn(&E) -> bool,
-) -> T {
-    let end = Instant::now() + Duration::from_secs(30);
-    loop {
-        match open() {
-            Err(error) if is_in_use(&error) && Instant::now() < end => {
-                thread::sleep(Duration::from_millis(1));
-            }
-            opened => return opened.unwrap(),
-        }
     }
 }
 
