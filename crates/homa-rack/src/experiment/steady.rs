@@ -1,15 +1,16 @@
-//! Selects quiet times for the start and end of a load's measurement window: times at which the load's
-//! messages would leave an ideal network nearly empty.
+//! Selects the start and end of a load's measurement window so that the messages in flight at these times
+//! hardly change the share of the due bytes that a protocol completes.
 //!
-//! A measurement window of a few seconds contains few of the longest messages. If several of them are in
-//! flight at the start or end of the window, no protocol completes the due bytes, and the run seems to have
-//! fallen behind. This was tried with 12 draws of W3 (6 s, 4 hosts, 60 to 80 % load; docs/perf). Ideal links
+//! A measurement window of a few seconds contains few of the longest messages. If more of them are in flight
+//! at its end than at its start, no protocol completes the due bytes, and the run seems to have fallen
+//! behind. This was tried with 12 draws of W3 (6 s, 4 hosts, 60 to 80 % load; docs/perf). Ideal links
 //! completed 0.88 to 1.05 of the due bytes, and Homa and TCP completed the same share within 0.03. Therefore,
-//! before the measurement, a simulation of the same messages on ideal links selects the times. All protocols
+//! before the measurement, simulations of the same messages on ideal links select the times. All protocols
 //! get the same times.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -25,23 +26,29 @@ use crate::spec::Spec;
 /// Maximum shift of the measurement window's start and end, as a share of the window's length.
 const SHIFT: f64 = 0.12;
 
-/// Maximum bytes in flight on ideal links at the start and end, as a share of the bytes completed in between,
-/// for a load to be accepted.
-const LEFT_OVER: f64 = 0.015;
+/// Number of times that are considered for the start, and for the end.
+const TIMES: u32 = 12;
 
-/// Rate of the ideal links as a share of the real rate. No transport uses a link completely, and SRPT
-/// finishes the longest messages last. In a test with ideal links of the full rate, Homa still had 3 % of the
-/// due bytes in flight when the ideal links were just empty (50 Mbit/s, W3, 70 % load, equal in 9
-/// repetitions). The run then seemed to have fallen behind.
-const USABLE: f64 = 0.85;
+/// Rates of the ideal links in the simulations, as shares of the real rate. No transport uses a link
+/// completely, and SRPT finishes the longest messages last. The messages in flight depend on the rate:
+/// windows chosen at one rate alone were right at that rate, but wrong by up to 5 % at another.
+const USABLE: [f64; 2] = [0.81, 0.88];
 
-/// Number of seeds to try. In a short measurement window, a few of the longest messages can be in flight at
-/// both ends.
-const CANDIDATES: u64 = 12;
+/// Weight of the bytes in flight at both ends, compared with the difference between the ends. The same
+/// number at both ends does not change the completed share of an ideal link. But few bytes are the same for
+/// all protocols, and many are not.
+const IN_FLIGHT_WEIGHT: f64 = 0.25;
 
-/// Moves the measurement window of a load within the planned time, so that the window starts and ends when
-/// ideal links have few bytes in flight. Uses the next seed that has such times. A closed-loop load is
-/// returned unchanged.
+/// Maximum bias of a window, see [`Window::bias`], for which the search ends.
+const SMALL_BIAS: f64 = 0.01;
+
+/// Number of seeds to try. With 24 seeds, W3 at 70 % load, and ideal links of 0.81 to 1.0 of 40 and 75 Mbit/s,
+/// windows of 7 s completed the due bytes within 0.006 (root mean square of 16 draws; docs/perf).
+const CANDIDATES: u64 = 24;
+
+/// Moves the measurement window of a load within the planned time, so that ideal links complete the bytes
+/// that are due in it. Uses the first of several seeds that has such a window, or else the seed with the best
+/// window. The result does not depend on the number of processors. A closed-loop load is returned unchanged.
 ///
 /// # Errors
 /// The load is zero.
@@ -52,24 +59,94 @@ pub fn between_quiet_moments(
     connections: u16,
     one_way: bool,
 ) -> Result<Load> {
-    let mut best: Option<(f64, Load)> = None;
-    for candidate in 0..CANDIDATES {
-        let load = Load { seed: load.seed.wrapping_add(candidate), ..load.clone() };
-        let Some(in_flight) = InFlight::of(&load, spec, workload, connections, one_way)? else {
-            return Ok(load);
-        };
-        let (end, shift) = (load.warmup + load.measured, load.measured.mul_f64(SHIFT));
-        let (from, before) = in_flight.quietest(load.warmup, load.warmup + shift);
-        let (to, after) = in_flight.quietest(end - shift, end);
-        let left_over = (before + after) as f64 / in_flight.completed(from, to).max(1) as f64;
-        if best.as_ref().is_none_or(|(least, _)| left_over < *least) {
-            best = Some((left_over, Load { warmup: from, measured: to - from, ..load }));
-        }
-        if left_over <= LEFT_OVER {
-            break;
+    let candidates: Vec<Load> = (0..CANDIDATES)
+        .map(|candidate| Load { seed: load.seed.wrapping_add(candidate), ..load.clone() })
+        .collect();
+    let traffic = Traffic { spec, workload, connections, one_way };
+    let at_once = thread::available_parallelism().map_or(1, usize::from);
+    let mut best: Option<(Window, &Load)> = None;
+    for batch in candidates.chunks(at_once) {
+        let windows: Vec<Result<Option<Window>>> = thread::scope(|scope| {
+            let searches: Vec<_> =
+                batch.iter().map(|load| scope.spawn(|| Window::best_of(load, &traffic))).collect();
+            searches.into_iter().map(|search| search.join().expect("the search does not panic")).collect()
+        });
+        for (window, candidate) in windows.into_iter().zip(batch) {
+            let Some(window) = window? else { return Ok(load) };
+            if best.as_ref().is_none_or(|(least, _)| window.bias < least.bias) {
+                best = Some((window, candidate));
+            }
+            if window.bias <= SMALL_BIAS {
+                return Ok(window.of(candidate));
+            }
         }
     }
-    Ok(best.map_or(load, |(_, load)| load))
+    Ok(best.map_or(load, |(window, load)| window.of(load)))
+}
+
+/// The rack and the messages of a load.
+struct Traffic<'a> {
+    spec: &'a Spec,
+    workload: &'a Workload,
+    connections: u16,
+    one_way: bool,
+}
+
+/// A measurement window.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    from: Duration,
+    to: Duration,
+    /// Influence of the messages in flight at both ends on the completed share, over all simulations.
+    bias: f64,
+}
+
+impl Window {
+    /// Returns the window of a load with the smallest bias, or `None` in a closed loop.
+    fn best_of(load: &Load, traffic: &Traffic<'_>) -> Result<Option<Window>> {
+        let (start, end) = (load.warmup, load.warmup + load.measured);
+        let Some(requests) = requests(load, ns(end), traffic.workload, traffic.connections)? else {
+            return Ok(None);
+        };
+        let runs = USABLE.map(|usable| InFlight::of(requests.clone(), usable, traffic));
+        let shift = load.measured.mul_f64(SHIFT);
+        let (starts, ends) = (quiet_times(&runs, start, shift), quiet_times(&runs, end - shift, shift));
+        let completed = runs[0].completed(start + shift, end - shift).max(1) as f64;
+        let mut best: Option<Window> = None;
+        for (from, before) in &starts {
+            for (to, after) in &ends {
+                let bias = before.iter().zip(after).map(|(before, after)| bias(*before, *after)).sum::<f64>();
+                let window = Window { from: *from, to: *to, bias: bias / completed };
+                if best.is_none_or(|least| window.bias < least.bias) {
+                    best = Some(window);
+                }
+            }
+        }
+        Ok(best)
+    }
+
+    /// Returns the load with this window as its measurement window.
+    fn of(self, load: &Load) -> Load {
+        Load { warmup: self.from, measured: self.to - self.from, ..load.clone() }
+    }
+}
+
+/// Returns the influence of the bytes in flight at the start and end of a window on the completed bytes.
+fn bias(before: i64, after: i64) -> f64 {
+    (before - after).abs() as f64 + IN_FLIGHT_WEIGHT * (before + after) as f64
+}
+
+/// Divides the time from `from` on into equal parts, and returns the quietest time of each part, with the
+/// bytes in flight in each simulation.
+fn quiet_times(
+    runs: &[InFlight; USABLE.len()],
+    from: Duration,
+    shift: Duration,
+) -> Vec<(Duration, [i64; USABLE.len()])> {
+    let part = shift / TIMES;
+    let [.., fastest] = runs;
+    let times = (0..TIMES).map(|index| fastest.quietest(from + part * index, from + part * (index + 1)));
+    times.map(|at| (at, runs.each_ref().map(|run| run.at(at)))).collect()
 }
 
 /// Number of request bytes that are due but unanswered on ideal links: the times at which the number changes,
@@ -108,18 +185,12 @@ impl Links {
 }
 
 impl InFlight {
-    fn of(
-        load: &Load,
-        spec: &Spec,
-        workload: &Workload,
-        connections: u16,
-        one_way: bool,
-    ) -> Result<Option<InFlight>> {
-        let end_ns = ns(load.warmup + load.measured);
-        let Some(mut legs) = requests(load, end_ns, workload, connections)? else { return Ok(None) };
-        let hosts = load.rates.len();
+    /// Simulates requests and their responses on ideal links with this share of the real rate.
+    fn of(mut legs: BinaryHeap<Reverse<Leg>>, usable: f64, traffic: &Traffic<'_>) -> InFlight {
+        let Traffic { spec, one_way, .. } = *traffic;
+        let hosts = usize::from(spec.hosts);
         let mut links = Links {
-            bits_per_ns: spec.rate_bps as f64 / 1e9 * USABLE,
+            bits_per_ns: spec.rate_bps as f64 / 1e9 * usable,
             mtu: spec.mtu,
             up_free_ns: vec![0; hosts],
             down_free_ns: vec![0; hosts],
@@ -142,14 +213,19 @@ impl InFlight {
             bytes += change.1;
             change.1 = bytes;
         }
-        Ok(Some(InFlight(changes)))
+        InFlight(changes)
     }
 
-    /// Returns the time between `from` and `to` at which the fewest bytes are in flight, and the number of
-    /// these bytes.
-    fn quietest(&self, from: Duration, to: Duration) -> (Duration, i64) {
+    /// Returns the time between `from` and `to` at which the fewest bytes are in flight.
+    fn quietest(&self, from: Duration, to: Duration) -> Duration {
         let quietest = self.within(from, to).iter().min_by_key(|(_, bytes)| *bytes);
-        quietest.map_or((from, 0), |&(at_ns, bytes)| (Duration::from_nanos(at_ns), bytes))
+        quietest.map_or(from, |&(at_ns, _)| Duration::from_nanos(at_ns))
+    }
+
+    /// Returns the number of bytes in flight at a time.
+    fn at(&self, time: Duration) -> i64 {
+        let changes = self.0.partition_point(|(at_ns, _)| *at_ns <= ns(time));
+        changes.checked_sub(1).map_or(0, |last| self.0[last].1)
     }
 
     /// Returns the number of bytes completed between `from` and `to`.
@@ -201,6 +277,7 @@ fn ns(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::framing::gbps_of_load;
     use super::*;
     use crate::spec::SwitchKind;
 
@@ -208,7 +285,7 @@ mod tests {
         Spec {
             name: "a".to_owned(),
             hosts: 4,
-            rate_bps: 50_000_000,
+            rate_bps: 20_000_000,
             mtu: 1_500,
             switch: SwitchKind::Homa,
             buffer: "1ms".to_owned(),
@@ -227,38 +304,45 @@ mod tests {
 
     /// Returns messages truncated to 1 % of the bytes that a link carries in 4 s.
     fn workload() -> Workload {
-        Workload::named("w3").unwrap().truncated(250_000).unwrap()
+        Workload::named("w3").unwrap().truncated(100_000).unwrap()
     }
 
-    /// Returns the bytes that ideal links complete in the measurement window, divided by the bytes due in the
-    /// window.
-    fn fraction(load: &Load) -> f64 {
-        let in_flight = InFlight::of(load, &spec(), &workload(), 4, false).unwrap().unwrap();
+    /// Returns the bytes that ideal links of this share of the rate complete in the measurement window,
+    /// divided by the bytes due in the window.
+    fn fraction(load: &Load, spec: &Spec, usable: f64) -> f64 {
+        let workload = workload();
+        let traffic = Traffic { spec, workload: &workload, connections: 4, one_way: false };
         let (from, to) = (load.warmup, load.warmup + load.measured);
+        let requests = requests(load, ns(to), &workload, 4).unwrap().unwrap();
+        let in_flight = InFlight::of(requests, usable, &traffic);
         let due: i64 = in_flight.within(from, to).windows(2).map(|pair| (pair[1].1 - pair[0].1).max(0)).sum();
         in_flight.completed(from, to) as f64 / due as f64
     }
 
     #[test]
     fn a_long_time_at_half_load_completes_what_is_due_and_an_overload_does_not() {
-        assert!((fraction(&load(0.010, 300)) - 1.0).abs() < 0.01);
-        let overload = fraction(&load(0.050, 30));
+        assert!((fraction(&load(0.004, 300), &spec(), 0.85) - 1.0).abs() < 0.01);
+        let overload = fraction(&load(0.020, 30), &spec(), 0.85);
         assert!((0.2..0.5).contains(&overload), "links carry less than half of it: {overload}");
     }
 
     #[test]
-    fn a_short_time_between_quiet_moments_completes_what_is_due() {
-        let (mut planned_error, mut error) = (0.0, 0.0);
-        for seed in 0..8 {
-            let planned = Load { seed, ..load(0.015, 4) };
-            let moved = between_quiet_moments(planned.clone(), &spec(), &workload(), 4, false).unwrap();
-            planned_error += (fraction(&planned) - 1.0).abs();
-            error += (fraction(&moved) - 1.0).abs();
+    fn the_chosen_window_completes_what_is_due_whatever_rate_the_links_reach() {
+        let spec = spec();
+        let gbps = gbps_of_load(0.7, spec.rate_bps, &workload(), spec.mtu, false);
+        let mut errors = Vec::new();
+        for seed in 0..4 {
+            let planned = Load { seed: seed << 32, ..load(gbps, 4) };
+            let moved = between_quiet_moments(planned.clone(), &spec, &workload(), 4, false).unwrap();
             let end = moved.warmup + moved.measured;
             assert!(moved.warmup >= planned.warmup && end <= planned.warmup + planned.measured);
             assert!(moved.measured >= planned.measured.mul_f64(1.0 - 2.0 * SHIFT));
+            errors.push([0.83, 0.85, 0.92].map(|usable| (fraction(&moved, &spec, usable) - 1.0).abs()));
         }
-        assert!(error < planned_error / 2.5 && error / 8.0 < 0.015, "{error}, as planned {planned_error}");
+        for (index, usable) in [0.83, 0.85, 0.92].into_iter().enumerate() {
+            let mean = errors.iter().map(|errors| errors[index]).sum::<f64>() / errors.len() as f64;
+            assert!(mean < 0.01, "links of {usable} of the rate are {mean} off on average: {errors:?}");
+        }
     }
 
     #[test]

@@ -137,7 +137,8 @@ pub struct Plan<'a> {
     pub load: f64,
     /// Request payload of each host, in Gbit/s.
     gbps: f64,
-    /// Whether the measurement window starts and ends when ideal links would be nearly empty: see [`steady`].
+    /// Whether the measurement window starts and ends when ideal links would have completed what was due: see
+    /// [`steady`].
     pub is_between_quiet_moments: bool,
 }
 
@@ -256,6 +257,9 @@ fn simulate(
 fn config(plan: &Plan<'_>) -> Value {
     let options = &plan.cell.options;
     let mut config = harness::config(&plan.spec, &options.common, &options.messages, &plan.workload);
+    // A comparison changes these while it runs.
+    config["duration_s"] = json!(plan.measured.as_secs_f64());
+    config["warmup_s"] = json!(plan.warmup.as_secs_f64());
     config["load"] = json!(plan.load);
     config["gbps_per_host"] = json!(plan.gbps);
     config
