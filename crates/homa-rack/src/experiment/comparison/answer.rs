@@ -8,12 +8,9 @@ use homa_report::number::{ratio, short_number};
 use homa_workload::BinSummary;
 use serde_json::{Value, json};
 
+use super::steady_state::is_steady;
 use super::{BUFFER, Trial, rack_in_words};
 use crate::experiment::vs_tcp::{CellResults, ContenderRuns, Spread};
-
-/// Maximum difference between completed and due bytes, as a share of the due bytes. A protocol that exceeds
-/// it was not in steady state.
-const STEADY: f64 = 0.03;
 
 /// The results of a comparison, and how the rack and the load were chosen.
 pub struct Answer<'a> {
@@ -52,7 +49,7 @@ impl<'a> Answer<'a> {
             let (title, percent) = (&contender.title, fraction * 100.0);
             let remedy =
                 if is_behind { "; use a lower --load or more --seconds" } else { "; use more --seconds" };
-            ((fraction - 1.0).abs() > STEADY).then(|| {
+            (!is_steady(fraction)).then(|| {
                 format!("{title} completed {percent:.1} % of the bytes due in the measured time{remedy}")
             })
         });
@@ -161,7 +158,8 @@ impl<'a> Answer<'a> {
 
     /// Describes the conditions of the comparison, for readers who want to judge it.
     pub fn conditions(&self) -> Section {
-        let common = &self.measured.plan.options().common;
+        let plan = &self.measured.plan;
+        let common = &plan.options().common;
         let mut section = self.measured.sections().pop().unwrap_or_default();
         let trials: Vec<String> = self
             .trials
@@ -180,12 +178,12 @@ impl<'a> Answer<'a> {
              from then. The load is a share of each link's rate, headers included. Switch: {BUFFER}, with 8 priorities, which TCP's packets \
              do not use. Homa: UDP, default settings. TCP: {} congestion control, {} warm connections between each pair of hosts, NODELAY. \
              Completed / due counts request bytes within the measured time, \
-             which begins and ends when the same messages would leave ideal links nearly empty, for all protocols alike. Measured for up to {:.1} s \
+             which begins and ends when ideal links would have completed what was due of the same messages, for all protocols alike. Measured for up to {:.1} s \
              a protocol in each repetition, after at least {:.1} s of load.{trials}",
             common.cc_names(),
             common.connections,
-            common.duration,
-            common.warmup,
+            plan.measured.as_secs_f64(),
+            plan.warmup.as_secs_f64(),
         );
         section
     }

@@ -6,6 +6,7 @@ mod page;
 mod refusal;
 mod schedule;
 mod size;
+mod steady_state;
 
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,7 @@ use self::answer::Answer;
 pub use self::refusal::refusal;
 use self::schedule::Schedule;
 use self::size::Size;
+use self::steady_state::LoadControl;
 use super::agents::Agents;
 use super::options::{Program, VsTcpOptions};
 use super::setup::setup;
@@ -41,16 +43,6 @@ const SHORT_LOAD: f64 = 0.5;
 
 /// Durations below this count as short, in seconds.
 const SHORT_SECONDS: f64 = 20.0;
-
-/// Step by which the load is lowered if a protocol does not complete it.
-const LOAD_STEP: f64 = 0.15;
-
-/// Minimum load.
-const MIN_LOAD: f64 = 0.2;
-
-/// If a repetition completes a smaller share of the due bytes than this, it has fallen behind. Measurements
-/// start and end at quiet times, so chance has little influence.
-const CLEARLY_BEHIND: f64 = 0.93;
 
 /// Size of the switch's shared buffer. One port may use only a part of it: see [`BUFFER`].
 const SHARED_BUFFER: &str = "--shared-buffer=10ms";
@@ -245,8 +237,8 @@ fn choose(testbed: &mut Testbed, cell: &mut Cell, options: &Options, mut size: S
     Ok(trials)
 }
 
-/// Runs all repetitions until `end`. If there are several and the first shows that a protocol does not
-/// complete the offered load, starts again with a lower load. Returns the initial load if it was lowered.
+/// Runs all repetitions until `end`. If a protocol does not complete the offered load, starts again with a
+/// lower load. Returns the initial load if it was lowered.
 fn repeat(
     testbed: &mut Testbed,
     session: &mut Session<'_>,
@@ -254,19 +246,18 @@ fn repeat(
     end: Instant,
 ) -> Result<Option<f64>> {
     let first_load = session.plan.load;
+    let mut control = LoadControl::new(Schedule::least(session.contenders()));
     let mut done = 0;
     while done < schedule.repetitions {
         let text = format!("repetition {} of {}", done + 1, schedule.repetitions);
-        let repetitions = session.repeat(testbed, &text)?;
-        let is_behind =
-            repetitions.iter().any(|one| one.completed_fraction.is_some_and(|done| done < CLEARLY_BEHIND));
+        session.repeat(testbed, &text)?;
         done += 1;
-        let lower = session.plan.load - LOAD_STEP;
-        if done == 1 && schedule.repetitions > 1 && is_behind && lower >= MIN_LOAD {
+        let left = end.saturating_duration_since(Instant::now());
+        let next = control.start_again(session.plan.load, &session.completed_fractions(), left);
+        if let Some((load, left)) = next {
             session.restart();
-            session.plan.set_load(lower);
-            schedule =
-                Schedule::of_loads(end.saturating_duration_since(Instant::now()), session.contenders());
+            session.plan.set_load(load);
+            schedule = Schedule::of_loads(left, session.contenders());
             (session.plan.warmup, session.plan.measured) = (schedule.warmup, schedule.measured);
             done = 0;
         }

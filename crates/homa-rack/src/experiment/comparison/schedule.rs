@@ -69,6 +69,13 @@ impl Schedule {
         Schedule { unloaded: Duration::ZERO, repetitions, warmup, measured: load - warmup }
     }
 
+    /// Returns the time that one repetition takes at least, for [`Schedule::of_loads`] to give it a load of
+    /// useful duration.
+    pub fn least(contenders: usize) -> Duration {
+        let contenders = u32::try_from(contenders).unwrap_or(u32::MAX);
+        (LEAST_LOAD + AROUND_A_LOAD) * contenders + AT_THE_END
+    }
+
     /// Returns the maximum message length for links of this rate, rounded down to two digits. Longer messages
     /// are truncated to it.
     pub fn longest_message(&self, rate_bps: u64) -> u32 {
@@ -115,6 +122,14 @@ mod tests {
         assert_eq!(longest(1_000_000_000, 7), 1_000_000);
         assert_eq!(longest(10_000_000, 2), 25_000);
         assert_eq!(longest(1_000_000, 1), 10_000);
+    }
+
+    #[test]
+    fn the_least_time_is_one_repetition_of_the_least_load() {
+        for contenders in [2, 3] {
+            let schedule = Schedule::of_loads(Schedule::least(contenders), contenders);
+            assert_eq!((schedule.repetitions, schedule.warmup + schedule.measured), (1, LEAST_LOAD));
+        }
     }
 
     #[test]

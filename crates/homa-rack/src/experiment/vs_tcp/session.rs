@@ -64,12 +64,11 @@ impl<'a> Session<'a> {
         self.agents.len()
     }
 
-    /// Runs the same load on each contender in turn. Returns the results of this repetition, in the order of
-    /// the contenders.
+    /// Runs the same load on each contender in turn.
     ///
     /// # Errors
     /// The user pressed Ctrl-C, or a process or the rack has ended.
-    pub fn repeat(&mut self, testbed: &mut Testbed, text: &str) -> Result<&[Repetition]> {
+    pub fn repeat(&mut self, testbed: &mut Testbed, text: &str) -> Result<()> {
         let number = (self.repetitions.len() / self.agents.len()) as u32 + 1;
         let load = self.plan.load(number)?;
         let mut these: Vec<(usize, Repetition)> = Vec::new();
@@ -81,9 +80,14 @@ impl<'a> Session<'a> {
             }
         }
         these.sort_by_key(|(index, _)| *index);
-        let first = self.repetitions.len();
         self.repetitions.extend(these.into_iter().map(|(_, one)| one));
-        Ok(&self.repetitions[first..])
+        Ok(())
+    }
+
+    /// Returns the completed share of the due bytes of each contender, over all repetitions so far. Contenders
+    /// to which nothing was due are left out.
+    pub fn completed_fractions(&self) -> Vec<f64> {
+        self.totals.iter().filter_map(|total| total.tally.counted.completed_fraction()).collect()
     }
 
     /// Discards the repetitions so far.
@@ -139,8 +143,9 @@ impl CellResults<'_> {
     /// Returns all results as JSON.
     pub fn json(&self, experiment: &str) -> Value {
         let CellResults { plan, runs, repetitions, unloaded, hosts, switch, .. } = self;
-        let mut json =
-            harness::header(experiment, &plan.spec, &plan.cell.options.common, config(plan), unloaded);
+        let mut config = config(plan);
+        config["repetitions"] = json!(repetitions.len() / runs.len().max(1));
+        let mut json = harness::header(experiment, &plan.spec, &plan.cell.options.common, config, unloaded);
         json["runs"] = json!(runs);
         json["repetitions"] = json!(repetitions);
         json["hosts"] = json!(hosts);
