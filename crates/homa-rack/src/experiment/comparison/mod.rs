@@ -21,7 +21,7 @@ use self::answer::Answer;
 pub use self::refusal::refusal;
 use self::schedule::Schedule;
 use self::size::Size;
-use self::steady_state::LoadControl;
+use self::steady_state::{LoadControl, Progress};
 use super::agents::Agents;
 use super::options::{Program, VsTcpOptions};
 use super::setup::setup;
@@ -253,8 +253,12 @@ fn repeat(
         session.repeat(testbed, &text)?;
         done += 1;
         let left = end.saturating_duration_since(Instant::now());
-        let next = control.start_again(session.plan.load, &session.completed_fractions(), left);
-        if let Some((load, left)) = next {
+        let progress = Progress {
+            done,
+            repetitions: schedule.repetitions,
+            completed_fractions: session.completed_fractions(),
+        };
+        if let Some((load, left)) = control.start_again(session.plan.load, &progress, left) {
             session.restart();
             session.plan.set_load(load);
             schedule = Schedule::of_loads(left, session.contenders());

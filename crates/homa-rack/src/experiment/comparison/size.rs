@@ -40,9 +40,9 @@ const MAX_WAIT_PACKETS: f64 = 0.5;
 /// Target mean wait for the next rack if a rack exceeded the maximum.
 const AIM_WAIT_PACKETS: f64 = 0.3;
 
-/// Minimum factor between the link rates of a rack and the next one. The mean wait in a short trial can be
-/// that of a single stall: with 1.1 of 2 processors busy, a trial on links of 75 Mbit/s showed 326 us instead
-/// of the usual 20 to 60, and without a minimum the next rack had 10 Mbit/s.
+/// Minimum factor between the link rates of a rack and the next one, before rounding down. The mean wait in a
+/// short trial can be that of a single stall: with 1.1 of 2 processors busy, a trial on links of 75 Mbit/s
+/// showed 326 us instead of the usual 20 to 60, and without a minimum the next rack had 10 Mbit/s.
 const MIN_FACTOR: f64 = 0.5;
 
 impl Size {
