@@ -34,8 +34,8 @@ impl LoadControl {
 
     /// Returns the load with which to start again, and the time to use for it, or `None` if the comparison
     /// keeps its load. The load is lowered if a protocol was not in steady state over all repetitions, or
-    /// cannot be any more: not even if it completes exactly what is due in all remaining repetitions. A single
-    /// repetition with a stall does not lower the load. `left` is the time that is left.
+    /// cannot be any more: not even if it completes exactly what is due in all remaining repetitions. So one
+    /// short stall does not lower the load. `left` is the time that is left.
     ///
     /// Once, a lower load is used even if there is no time left: a valid comparison that is a few seconds
     /// late is better than an invalid one. A machine on which nothing is steady does not delay the result
