@@ -128,7 +128,7 @@ pub fn run(options: &Options) -> Result<Comparison> {
         schedule_into(&mut cell, schedule);
         testbed.recorded_port = Some(0);
         let mut plan = Plan::new(testbed.spec(), &cell)?;
-        plan.is_between_quiet_moments = true;
+        plan.chooses_window = true;
         let mut session = Session::start(&mut testbed, plan, schedule.unloaded)?;
         let lowered = repeat(&mut testbed, &mut session, schedule, began + total)?;
         let measured = session.finish(&testbed)?;

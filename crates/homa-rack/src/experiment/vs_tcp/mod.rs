@@ -100,7 +100,7 @@ pub struct Repetition {
     largest: Option<BinSummary>,
     achieved_gbps: f64,
     /// See [`Run::completed_fraction`].
-    pub completed_fraction: Option<f64>,
+    completed_fraction: Option<f64>,
     /// Load of processors and links.
     pub machine: Machine,
     /// See [`LoadResult::queue`].
@@ -137,9 +137,8 @@ pub struct Plan<'a> {
     pub load: f64,
     /// Request payload of each host, in Gbit/s.
     gbps: f64,
-    /// Whether the measurement window starts and ends when ideal links would have completed what was due: see
-    /// [`steady`].
-    pub is_between_quiet_moments: bool,
+    /// Whether the measurement window is moved so that ideal links complete what is due in it: see [`steady`].
+    pub chooses_window: bool,
 }
 
 impl<'a> Plan<'a> {
@@ -160,7 +159,7 @@ impl<'a> Plan<'a> {
             warmup,
             load: 0.0,
             gbps: 0.0,
-            is_between_quiet_moments: false,
+            chooses_window: false,
         };
         plan.set_load(options.offered.load);
         Ok(plan)
@@ -197,11 +196,11 @@ impl<'a> Plan<'a> {
             measured: self.measured,
             seed: options.common.seed.wrapping_add(u64::from(repetition) << 32),
         };
-        if !self.is_between_quiet_moments {
+        if !self.chooses_window {
             return Ok(load);
         }
         let (connections, one_way) = (options.common.connections, options.messages.one_way);
-        steady::between_quiet_moments(load, &self.spec, &self.workload, connections, one_way)
+        steady::choose_window(load, &self.spec, &self.workload, connections, one_way)
     }
 }
 
@@ -253,13 +252,14 @@ fn simulate(
     simulation::simulate(&ask, runs)
 }
 
-/// Returns the options as JSON.
-fn config(plan: &Plan<'_>) -> Value {
+/// Returns the options as JSON, with the times, repetitions and load of the measurement: a comparison changes
+/// them while it runs.
+fn config(plan: &Plan<'_>, repetitions: usize) -> Value {
     let options = &plan.cell.options;
     let mut config = harness::config(&plan.spec, &options.common, &options.messages, &plan.workload);
-    // A comparison changes these while it runs.
     config["duration_s"] = json!(plan.measured.as_secs_f64());
     config["warmup_s"] = json!(plan.warmup.as_secs_f64());
+    config["repetitions"] = json!(repetitions);
     config["load"] = json!(plan.load);
     config["gbps_per_host"] = json!(plan.gbps);
     config

@@ -143,8 +143,7 @@ impl CellResults<'_> {
     /// Returns all results as JSON.
     pub fn json(&self, experiment: &str) -> Value {
         let CellResults { plan, runs, repetitions, unloaded, hosts, switch, .. } = self;
-        let mut config = config(plan);
-        config["repetitions"] = json!(repetitions.len() / runs.len().max(1));
+        let config = config(plan, repetitions.len() / runs.len().max(1));
         let mut json = harness::header(experiment, &plan.spec, &plan.cell.options.common, config, unloaded);
         json["runs"] = json!(runs);
         json["repetitions"] = json!(repetitions);
