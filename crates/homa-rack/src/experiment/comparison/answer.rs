@@ -177,8 +177,8 @@ impl<'a> Answer<'a> {
             "All hosts are clients and servers; the same messages are due at the same times over every protocol, and each latency counts \
              from then. The load is a share of each link's rate, headers included. Switch: {BUFFER}, with 8 priorities, which TCP's packets \
              do not use. Homa: UDP, default settings. TCP: {} congestion control, {} warm connections between each pair of hosts, NODELAY. \
-             Completed / due counts request bytes within the measured time, \
-             which begins and ends when ideal links would have completed what was due of the same messages, for all protocols alike. Measured for up to {:.1} s \
+             Completed / due counts request bytes within the measured time. Its start and end are chosen so that \
+             ideal links would complete what is due in between, and are the same for all protocols. Measured for up to {:.1} s \
              a protocol in each repetition, after at least {:.1} s of load.{trials}",
             common.cc_names(),
             common.connections,
